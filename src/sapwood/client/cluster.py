@@ -458,7 +458,7 @@ class Cluster(TreeWork, Messaging, Submitting):
             wait: Whether to return when that has happened, or at once.
             cancel_futures: Whether to cancel the tasks that no agent has begun.
         """
-        if self._session.in_forked_child or self.closed:
+        if self._session.thread.in_forked_child or self.closed:
             return
         self._tasks.refuse(cancel=cancel_futures)
         if wait:
@@ -493,9 +493,9 @@ class Cluster(TreeWork, Messaging, Submitting):
             SapwoodError: This is the cluster's own thread, which cannot wait for it; or a session
                 at a head may still be running: the hint is the command that ends it.
         """
-        if self._session.in_forked_child:
+        if self._session.thread.in_forked_child:
             return
-        if self._session.on_loop_thread:
+        if self._session.thread.is_current:
             raise SapwoodError(
                 "the cluster's own thread cannot close the cluster",
                 hint="close it outside of callbacks of futures and runs",
@@ -675,7 +675,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         return self._session
 
     def _must_be_open(self) -> None:
-        self._session.refuse_forked_child()
+        self._session.thread.refuse_forked_child()
         if self.closed:
             raise ClosedError("the cluster is closed", hint="make a new one with sapwood.local()")
         self._printer.follow()

@@ -107,7 +107,7 @@ class Messaging:
 
     def receive_later(self, source: int = ANY, tag: int = ANY) -> Request:
         """Ask for a message and return at once; the request's result is the message."""
-        self._session.refuse_forked_child()
+        self._session.thread.refuse_forked_child()
         check_receive(source, tag, self._session.tree.agent_ranks)
         return self._session.receive(source, tag)
 
@@ -215,7 +215,7 @@ class Messaging:
             ConfigurationError: One of them is not.
             ClosedError: The cluster is another process's.
         """
-        self._session.refuse_forked_child()
+        self._session.thread.refuse_forked_child()
         found = ranks_of(ranks)
         check_places(found, self._session.tree.agent_ranks)
         return found

@@ -210,7 +210,7 @@ class Stream(StaysHere):
         """
         timeout = wait_time(timeout)
         while True:
-            self._session.refuse_forked_child()
+            self._session.thread.refuse_forked_child()
             with self._changed:
                 if self._is_endless:
                     there = self._changed.wait_for(self._is_something_there, timeout)
@@ -402,10 +402,10 @@ class Stream(StaysHere):
                 process has ended are not waited for.
         """
         timeout = wait_time(timeout) or 0.0
-        if self._session.in_forked_child:
+        if self._session.thread.in_forked_child:
             return
         open_still = not self._session.closed and self._handle.closed is None
-        may_wait = timeout > 0 and not self._session.on_loop_thread
+        may_wait = timeout > 0 and not self._session.thread.is_current
         if open_still and may_wait and self._is_endless:
             self._session.drain([self._handle], timeout)
         self._unsubscribe()
@@ -462,7 +462,7 @@ class Stream(StaysHere):
         return sorted(from_ranges(self._handle.spec.members) - from_ranges(reached))
 
     def _must_be_open(self) -> None:
-        self._session.refuse_forked_child()
+        self._session.thread.refuse_forked_child()
         reason = self._handle.closed
         if reason is None and self._state == "closed":  # the loop's thread will hear of it
             reason = ClosedError("the stream was closed")

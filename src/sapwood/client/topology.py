@@ -41,7 +41,7 @@ class Topology(TreeWork):
 
         A process that was forked from the cluster's owner closes nothing.
         """
-        if self._session.in_forked_child:
+        if self._session.thread.in_forked_child:
             return
         self._cancel_runs()
         self._session.close()

@@ -218,18 +218,9 @@ class EmbeddedSession:
             return self.invited
 
     @property
-    def on_loop_thread(self) -> bool:
-        """Whether the caller is the session's own thread, which must not wait for it."""
-        return self._thread.is_current
-
-    @property
-    def in_forked_child(self) -> bool:
-        """Whether this process was forked from the one that has the session."""
-        return self._thread.in_forked_child
-
-    def refuse_forked_child(self) -> None:
-        """Raise ClosedError in a process that was forked from the one that has the session."""
-        self._thread.refuse_forked_child()
+    def thread(self) -> LoopThread:
+        """The thread of its loop."""
+        return self._thread
 
     def drain(self, streams: Sequence[StreamPort], seconds: float) -> None:
         """Wait until what agents have sent of themselves so far has arrived.

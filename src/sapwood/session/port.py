@@ -227,6 +227,21 @@ class NewAgent(msgspec.Struct, frozen=True):
     host: int = 0
 
 
+class SessionThread(Protocol):
+    """The thread of a session's loop, as callers of the session see it."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is this thread, which must not wait for the session."""
+
+    @property
+    def in_forked_child(self) -> bool:
+        """Whether this process was forked from the one that has the thread."""
+
+    def refuse_forked_child(self) -> None:
+        """Raise ClosedError in a process that was forked from the one that has the thread."""
+
+
 class SessionPort(Protocol):
     """A session, as its users hold it; all of it may be used from any thread.
 
@@ -269,12 +284,8 @@ class SessionPort(Protocol):
         """Why places stay lost, if the restart policy gave up."""
 
     @property
-    def on_loop_thread(self) -> bool:
-        """Whether the caller is the session's own thread, which must not wait for it."""
-
-    @property
-    def in_forked_child(self) -> bool:
-        """Whether this process was forked from the one that has the session."""
+    def thread(self) -> SessionThread:
+        """The thread of its loop."""
 
     @property
     def platforms(self) -> tuple[tuple[str, str], ...]:
@@ -283,9 +294,6 @@ class SessionPort(Protocol):
     @property
     def pythons(self) -> tuple[str, ...]:
         """Versions of the Pythons of all processes, the root's first, each once."""
-
-    def refuse_forked_child(self) -> None:
-        """Raise ClosedError in a process that was forked from the one that has the session."""
 
     def places(self, ranks: Iterable[int] | None = None) -> list[PlaceView]:
         """Return places as they are now; without ranks all agents, in order."""

@@ -198,7 +198,7 @@ class AttachedSession:
         if not self.ends:
             self.detach()
             return
-        if not self.link.closing and self.link.over is None and not self.on_loop_thread:
+        if not self.link.closing and self.link.over is None and not self._thread.is_current:
             drain(self.streams.pushing(), CLOSING, self.places)
         self._finish(ClosedError("the cluster was closed"), session_calls.END)
 
@@ -252,18 +252,9 @@ class AttachedSession:
         return self.link.over or self._tree.failure
 
     @property
-    def on_loop_thread(self) -> bool:
-        """Whether the caller is the session's own thread, which must not wait for it."""
-        return self._thread.is_current
-
-    @property
-    def in_forked_child(self) -> bool:
-        """Whether this process was forked from the one that attached."""
-        return self._thread.in_forked_child
-
-    def refuse_forked_child(self) -> None:
-        """Raise ClosedError in a process that was forked from the one that attached."""
-        self._thread.refuse_forked_child()
+    def thread(self) -> LoopThread:
+        """The thread of its loop."""
+        return self._thread
 
     # --- the tree ----------------------------------------------------------------------------
 
