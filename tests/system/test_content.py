@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -26,6 +27,7 @@ from PIL import Image
 from pyarrow import feather, parquet
 
 import sapwood
+from sapwood import joblib as joblib_backend
 from sapwood.content import offers, serving
 from sapwood.core.errors import ResourceError, RunnerCrashError, SapwoodError
 from sapwood.core.topology import plan
@@ -190,6 +192,10 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.005)
 
 
+def first_and_sum(array: Any, number: int) -> tuple[float, float, bool]:
+    return float(array[number]), float(array.sum()), bool(array.flags.writeable)
+
+
 # --- what reaches them ---------------------------------------------------------------------------
 
 
@@ -258,6 +264,21 @@ def test_a_file_that_agents_see_is_not_sent(
     assert sent.total() == before
     assert cluster.run(program, made.front / "hidden.npy").result(LIMIT) == (x + 1).sum()
     assert sent.total() == before + x.nbytes
+
+
+def test_joblib_sends_a_large_array_to_a_machine_once(
+    standing: tuple[Strangers, sapwood.Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, cluster = standing
+    monkeypatch.setattr(joblib_backend, "_MEMORY", made.front)
+    array = np.random.default_rng(11).random(700_001)
+    sent = embedded(cluster.session).content.sent.total()
+    with joblib.parallel_config("sapwood", cluster=cluster):
+        calls = (joblib.delayed(first_and_sum)(array, number) for number in range(20))
+        found = joblib.Parallel(batch_size=1)(calls)
+    assert found == [(array[number], array.sum(), False) for number in range(20)]
+    assert embedded(cluster.session).content.sent.total() == sent + array.nbytes
+    assert not list(made.front.glob("sapwood-joblib-*"))
 
 
 def test_csv(standing: tuple[Strangers, sapwood.Cluster]) -> None:

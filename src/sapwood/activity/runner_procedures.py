@@ -24,6 +24,7 @@ from sapwood.code.runner.affinity import CoreAffinity
 from sapwood.code.runner.calling_each import call
 from sapwood.code.runner.child import Procedure, Work
 from sapwood.code.runner.process_state import open_version
+from sapwood.code.shared_buffers import use_folder
 from sapwood.comm import values
 from sapwood.comm.shared_memory import MappedBlocks, SharedRef
 from sapwood.comm.values import Pickled
@@ -212,6 +213,7 @@ class Procedures:
     ) -> None:
         self._affinity = affinity
         self._content = content
+        use_folder(content)
         self._streams = StreamProcedures(blocks, self._make_ready, content)
         self._slices = SliceOpener(content)
         self._runs: dict[str, tuple[OpenProgram, Slice]] = {}

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import wait
@@ -46,6 +47,9 @@ from sapwood.session_server.shape import tree_of_shape
 
 if TYPE_CHECKING:
     from sapwood.merging.merged import Merged, SessionMerges
+
+open_clusters: "weakref.WeakSet[Cluster]" = weakref.WeakSet()
+"""The clusters of this process that may be open."""
 
 DAY = 86400.0
 """Seconds for which an invitation lets processes in by default."""
@@ -140,6 +144,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         new_tree: NewTree,
     ) -> None:
         super().__init__(session, settings, variables, printer)
+        open_clusters.add(self)
         self._log_output = log_output
         self._new_tree = new_tree
         self._tasks = TaskPool(session)

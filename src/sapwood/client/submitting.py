@@ -5,10 +5,12 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, wait
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from sapwood.activity.task_future import TaskFuture, futures_in, with_results
 from sapwood.activity.tasks import TaskCall, TaskPool
@@ -17,6 +19,7 @@ from sapwood.client.task_batch import TaskBatch
 from sapwood.client.user_code import CodeMaker, Function, FunctionCode, name_of
 from sapwood.code.program import NativeFunctionRef
 from sapwood.code.runner.calling_each import call_each
+from sapwood.content.refs import ContentRef
 from sapwood.core.arguments import duration, wait_time, whole
 from sapwood.core.errors import ClosedError, ConfigurationError
 from sapwood.environment.tracing import Carrier, TraceSpan, inside, seam
@@ -57,6 +60,26 @@ class Submitting(Executor):
         """
         self._must_be_open()
         return self._submit_all(fn, self._maker.code(fn), [(args, kwargs)])[0]
+
+    def submit_holding(
+        self, fn: Function, args: tuple[Any, ...], content: Sequence[ContentRef], name: str
+    ) -> TaskFuture:
+        """Call a function at an agent that has some content, which is fetched where it is missing.
+
+        Args:
+            fn: A Python function.
+            args: Plain values and arrays.
+            content: What the call reads; it must be offered until the future is done.
+            name: What the call is named in messages and statistics.
+
+        Raises:
+            ClosedError: The cluster is closed.
+            DataValueError: An argument cannot travel.
+        """
+        self._must_be_open()
+        call = self._maker.call(fn, self._maker.code(fn), args, {}, self._time_limit)
+        call = msgspec.structs.replace(call, function=name, content=(*call.content, *content))
+        return self._began(self._tasks.submit(call, self._retries))
 
     def submit_each(self, fn: Function, /, *iterables: Iterable[Any]) -> list[TaskFuture]:
         """Call a function once for each item, or each tuple of items, of the iterables.

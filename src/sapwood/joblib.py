@@ -1,0 +1,291 @@
+"""The joblib back-end "sapwood": ``joblib.Parallel``, and with it scikit-learn, on a cluster.
+
+Importing this module registers it::
+
+    import joblib
+    import sapwood
+    import sapwood.joblib
+
+    with sapwood.local(agents=4), joblib.parallel_config("sapwood"):
+        print(joblib.Parallel()(joblib.delayed(pow)(n, 2) for n in range(10)))
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from joblib.parallel import (
+    AutoBatchingMixin,
+    FallbackToBackend,
+    ParallelBackendBase,
+    SequentialBackend,
+    ThreadingBackend,
+    register_parallel_backend,
+)
+
+from sapwood.client.cluster import Cluster, open_clusters
+from sapwood.client.user_code import name_of
+from sapwood.code.pickling import pickle_of
+from sapwood.code.runner.here import runner
+from sapwood.code.shared_buffers import call_pickled, packed
+from sapwood.content.refs import ContentRef, FileStamp
+from sapwood.core.errors import ConfigurationError
+
+NAME: Final = "sapwood"
+"""What joblib knows the back-end by."""
+
+SHARED_SIZE: Final = 2**20
+"""Bytes from which a buffer is written into a file once, and mapped by all calls that use it."""
+
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder below it is made by mkdtemp
+
+
+class SharedBuffer:
+    """A buffer in a file.
+
+    Attributes:
+        ref: What agents open, and fetch where they do not see the file.
+        users: Calls that are not over; the owner of the memory counts as one while it lives.
+    """
+
+    __slots__ = ("owner", "path", "ref", "users")
+
+    def __init__(self, path: Path, ref: ContentRef, owner: weakref.ref[Any]) -> None:
+        self.path = path
+        self.ref = ref
+        self.owner = owner
+        self.users = 1
+
+
+class SharedBuffers:
+    """Writes each large buffer once, and removes its file when nobody needs it any more.
+
+    A buffer is known by the object that owns its memory, as long as that lives. What an array
+    holds must therefore not be changed while calls use it, as with joblib's other back-ends.
+
+    Args:
+        cluster: Whose agents are to read them.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._lock = threading.RLock()
+        self._known: dict[tuple[int, int, int], SharedBuffer] = {}
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._number = 0
+
+    def take(self, raw: memoryview) -> SharedBuffer | None:
+        """Return the file of a buffer, with one more user; None where its memory has no owner."""
+        owner = raw.obj
+        array = np.frombuffer(raw, np.uint8)
+        key = (id(owner), array.ctypes.data, array.nbytes)
+        with self._lock:
+            known = self._known.get(key)
+            if known is None or known.owner() is not owner:
+                try:
+                    reference = weakref.ref(owner, lambda _: self._dropped(key))
+                except TypeError:
+                    return None
+                known = self._known[key] = self._written(array, reference)
+            known.users += 1
+            return known
+
+    def release(self, taken: list[SharedBuffer], _future: object = None) -> None:
+        """Say that a call is over."""
+        with self._lock:
+            for one in taken:
+                self._leave(one)
+
+    def close(self) -> None:
+        """Remove all files; calls that have opened one keep it."""
+        with self._lock:
+            for one in self._known.values():
+                if one.users:
+                    one.users = 0
+                    self._remove(one)
+            self._known.clear()
+            if self._folder is not None:
+                self._folder.cleanup()
+                self._folder = None
+
+    def _written(self, array: np.ndarray[Any, Any], owner: weakref.ref[Any]) -> SharedBuffer:
+        if self._folder is None:
+            where = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+            self._folder = tempfile.TemporaryDirectory(prefix="sapwood-joblib-", dir=where)
+        self._number += 1
+        path = Path(self._folder.name) / str(self._number)
+        path.write_bytes(array.data)
+        stamp = FileStamp.of(os.fsencode(path))
+        session = self._cluster._session  # noqa: SLF001 - of one family
+        if session.shares_machine():
+            return SharedBuffer(path, ContentRef("", array.nbytes, stamp), owner)
+        sha256 = hashlib.sha256(array.data).hexdigest()
+        return SharedBuffer(path, session.content.offer_file(stamp, 0, array.nbytes, sha256), owner)
+
+    def _dropped(self, key: tuple[int, int, int]) -> None:
+        with self._lock:
+            known = self._known.pop(key, None)
+            if known is not None:
+                self._leave(known)
+
+    def _leave(self, one: SharedBuffer) -> None:
+        if one.users:
+            one.users -= 1
+            if not one.users:
+                self._remove(one)
+
+    def _remove(self, one: SharedBuffer) -> None:
+        one.path.unlink(missing_ok=True)
+        session = self._cluster._session  # noqa: SLF001 - of one family
+        if one.ref.sha256 and not self._cluster.closed:
+            session.content.withdraw(one.ref)
+
+
+class SapwoodBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc] # it has no types
+    """Runs the batches of ``joblib.Parallel`` as tasks of a cluster.
+
+    Large arrays, also within data frames and other objects, are sent to each machine once and are
+    read-only in the calls, as with joblib's own processes. Calls of ``joblib.Parallel`` within
+    calls use threads of the agent's runner, also where they name this back-end.
+
+    Args:
+        cluster: The cluster; by default the only one that is open in this process.
+        **options: Those of joblib's other back-ends.
+
+    Raises:
+        ConfigurationError: There is no open cluster, or there are several.
+
+    Example:
+        ::
+
+            with joblib.parallel_config("sapwood", cluster=cluster):
+                GridSearchCV(SVC(), {"C": [1, 10]}).fit(x, y)
+    """
+
+    supports_retrieve_callback = True
+    default_n_jobs = -1
+
+    def __init__(self, cluster: Cluster | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self._is_nested = cluster is None and runner.control is not None
+        self._given = cluster
+        self._shared: SharedBuffers | None = None
+        self._running: set[Future[Any]] = set()
+        self._lock = threading.Lock()
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The cluster."""
+        return self._given if self._given is not None else _only_cluster()
+
+    def effective_n_jobs(self, n_jobs: int | None) -> int:
+        """Return how many calls run at a time: all agents, or as many as are wanted."""
+        if n_jobs == 0:
+            raise ValueError("n_jobs == 0 in Parallel has no meaning")
+        agents = len(self.cluster.agents)
+        if n_jobs is None:
+            return agents
+        return max(agents + 1 + n_jobs, 1) if n_jobs < 0 else min(n_jobs, agents)
+
+    def configure(self, n_jobs: int | None = 1, parallel: Any = None, **_options: Any) -> int:
+        """Get ready for a call of ``joblib.Parallel``; one job at a time stays in this process."""
+        if n_jobs == 1:
+            raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
+        if self._is_nested:
+            raise FallbackToBackend(ThreadingBackend(nesting_level=self.nesting_level))
+        self.parallel = parallel
+        if self._shared is None:
+            self._shared = SharedBuffers(self.cluster)
+        return self.effective_n_jobs(n_jobs)
+
+    def submit(
+        self, func: Callable[[], Any], callback: Callable[[Any], object] | None = None
+    ) -> Future[Any]:
+        """Have some agent make a batch of calls; its future is ``callback``'s argument."""
+        shared = self._shared
+        assert shared is not None  # noqa: S101 - configure() is called first
+        taken: list[SharedBuffer] = []
+        buffers: list[Any] = []
+
+        def stays(buffer: pickle.PickleBuffer) -> bool:
+            raw = buffer.raw()
+            known = shared.take(raw) if raw.nbytes >= SHARED_SIZE else None
+            if known is None:
+                buffers.append(np.frombuffer(raw, np.uint8))
+            else:
+                taken.append(known)
+                buffers.append(packed(known.ref))
+            return False
+
+        try:
+            data = pickle_of(func, stays)
+            content = [one.ref for one in taken if one.ref.sha256]
+            name = _name_of(func)
+            future = self.cluster.submit_holding(call_pickled, (data, buffers), content, name)
+        except BaseException:
+            shared.release(taken)
+            raise
+        with self._lock:
+            self._running.add(future)
+        future.add_done_callback(partial(shared.release, taken))
+        future.add_done_callback(self._over)
+        if callback is not None:
+            future.add_done_callback(callback)
+        return future
+
+    def retrieve_result_callback(self, out: Future[Any]) -> Any:
+        """Return what the calls of a batch returned, or raise what one has raised."""
+        return out.result()
+
+    def abort_everything(self, ensure_ready: bool = True) -> None:  # noqa: FBT001, FBT002 - as joblib calls it
+        """Cancel the calls that are not over."""
+        del ensure_ready
+        with self._lock:
+            running = list(self._running)
+        for future in running:
+            future.cancel()
+
+    def terminate(self) -> None:
+        """Forget what the calls have shared."""
+        if self._shared is not None:
+            self._shared.close()
+        self.reset_batch_stats()
+
+    def _over(self, future: Future[Any]) -> None:
+        with self._lock:
+            self._running.discard(future)
+
+
+def _name_of(batch: Any) -> str:
+    """Return the name of the function that a batch calls."""
+    items = getattr(batch, "items", None)
+    return name_of(items[0][0] if items else batch)
+
+
+def _only_cluster() -> Cluster:
+    """Return the only open cluster of this process."""
+    found = [cluster for cluster in open_clusters if not cluster.closed]
+    if len(found) == 1:
+        return found[0]
+    what = "several clusters are" if found else "no cluster is"
+    raise ConfigurationError(
+        f"{what} open in this process",
+        where='the joblib back-end "sapwood"',
+        hint='name one: joblib.parallel_config("sapwood", cluster=cluster)'
+        if found
+        else "start one first, for example: with sapwood.local(agents=4) as cluster: …",
+    )
+
+
+register_parallel_backend(NAME, SapwoodBackend)
