@@ -42,6 +42,8 @@ from sapwood.code.shared_buffers import call_pickled, packed
 from sapwood.content.refs import ContentRef, FileStamp
 from sapwood.core.errors import ConfigurationError
 
+__all__ = ["SapwoodBackend"]
+
 NAME: Final = "sapwood"
 """What joblib knows the back-end by."""
 

@@ -14,6 +14,7 @@ import pytest
 from typer.main import get_command
 
 import sapwood
+import sapwood.joblib
 from sapwood import plugins
 from sapwood.cli.main import app
 from sapwood.cli.old_names import OLD_COMMANDS
@@ -59,6 +60,7 @@ def commands(path: str, command: Any) -> list[str]:
         ("sapwood", sapwood.__all__),
         ("sapwood.types", sapwood.types.__all__),
         ("sapwood.errors", sapwood.errors.__all__),
+        ("sapwood.joblib", sapwood.joblib.__all__),
         ("sapwood.plugins", [one.name for one in pkgutil.iter_modules(plugins.__path__)]),
     ],
 )
