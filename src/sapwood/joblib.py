@@ -71,7 +71,7 @@ class SharedBuffer:
 
 
 class SharedBuffers:
-    """Writes each large buffer once, and removes its file when nobody needs it any more.
+    """Writes each large buffer once, and removes its file after its last use.
 
     A buffer is known by the object that owns its memory, as long as that lives. What an array
     holds must therefore not be changed while calls use it, as with joblib's other back-ends.
@@ -166,7 +166,7 @@ class SapwoodBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mi
         **options: Those of joblib's other back-ends.
 
     Raises:
-        ConfigurationError: There is no open cluster, or there are several.
+        ConfigurationError: No cluster is open, or several are.
 
     Example:
         ::

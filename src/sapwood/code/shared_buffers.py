@@ -36,7 +36,7 @@ def call_pickled(data: bytes, buffers: Sequence[Any]) -> Any:
     Args:
         data: The pickle.
         buffers: Its buffers in order: arrays of bytes, and references of :func:`packed`. Arrays
-            that lie in files are read-only.
+            that are stored in files are read-only.
 
     Raises:
         DataMissingError: The file of a buffer is gone.

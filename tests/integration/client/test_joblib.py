@@ -43,7 +43,7 @@ JOBLIB_LEFT_OUT = {
     "unpicklable_functions_in_args": "as before",
     "auto_memmap": "arrays are read-only, but not of the class numpy.memmap",
     "memmapping_leaks": "looks for the files of joblib's own processes",
-    "initializer": "runners are there before and after: they have no initializer",
+    "initializer": "runners exist before and after a call: they have no initializer",
 }
 
 
