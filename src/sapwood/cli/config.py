@@ -51,7 +51,7 @@ def validate(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[FILE]", help="Configuration file; default: all files that apply here."
+            metavar="FILE", help="Configuration file; default: all files that apply here."
         ),
     ] = None,
     *,

@@ -41,7 +41,7 @@ def logs(  # noqa: PLR0913 - each parameter is one option of the command line
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[FILE]...", help="Log files; default: the setting log.file, or a cluster."
+            metavar="FILE", help="Log files; default: the setting log.file, or a cluster."
         ),
     ] = None,
     *,

@@ -25,7 +25,7 @@ app = typer.Typer(help="Show and change the policy of a cluster.", no_args_is_he
 @reporting
 def show(
     key: Annotated[
-        str, typer.Argument(metavar="[KEY]", help="A key, or the first part of keys; default: all.")
+        str, typer.Argument(metavar="KEY", help="A key, or the first part of keys; default: all.")
     ] = "",
     *,
     name: Cluster = "default",
@@ -47,9 +47,7 @@ def show(
 @reporting
 def change(
     key: Annotated[str, typer.Argument(metavar="KEY", help="Key, for example idle.session.")],
-    value: Annotated[
-        str, typer.Argument(metavar="[VALUE]", help="New value, for example 2h.")
-    ] = "",
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="New value, for example 2h.")] = "",
     *,
     reset: Annotated[
         bool, typer.Option("--reset", help="Return to the value that applied before.")

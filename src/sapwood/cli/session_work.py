@@ -33,7 +33,7 @@ from sapwood.session_server.session_credential import credential_text
 
 @reporting
 def create(  # noqa: PLR0913 - each parameter is one option of the command line
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the session.")] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the session.")] = "",
     *,
     on: Annotated[
         str,
@@ -231,9 +231,7 @@ def split(
 @reporting
 def expand(
     session: Which,
-    agents: Annotated[
-        int, typer.Argument(min=1, metavar="[N]", help="Number of agents to add.")
-    ] = 1,
+    agents: Annotated[int, typer.Argument(min=1, metavar="N", help="Number of agents to add.")] = 1,
     *,
     cluster: Cluster = "default",
     as_json: Json = False,
