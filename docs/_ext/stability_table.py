@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from docutils import nodes
@@ -65,9 +65,7 @@ def version(constant: str) -> str:
     """Return the version that a constant has, as Markdown; nothing for no constant."""
     if not constant:
         return ""
-    module, _, name = constant.rpartition(".")
-    value = getattr(import_module(module), name)
-    return f"`{str(value).rstrip('.')}`"
+    return f"`{str(resolve_name(constant)).rstrip('.')}`"
 
 
 class StabilityTable(SphinxDirective):

@@ -100,8 +100,7 @@ def test_each_version_of_a_protocol_or_format_has_a_state() -> None:
         constants = {one for one in constants if not one.startswith("sapwood.fastpath.")}
     assert known <= constants
     for constant in constants:
-        module, _, name = constant.rpartition(".")
-        assert getattr(import_module(module), name)
+        assert pkgutil.resolve_name(constant)
 
 
 def targets(node: ast.stmt) -> list[ast.Name]:
