@@ -27,12 +27,16 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
     theirs.close()
 
 
-def test_timers_are_called_in_the_order_of_their_times(reactor: Reactor) -> None:
+def test_timers_are_called_in_the_order_of_their_times(
+    reactor: Reactor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     called: list[str] = []
-    reactor.call_later(0.004, called.append, "late")
-    reactor.call_later(0.002, called.append, "early")
-    reactor.call_later(0.002, called.append, "as early, but later asked for")
-    reactor.call_later(0.006, reactor.stop)
+    with monkeypatch.context() as stopped:
+        stopped.setattr("sapwood.comm.reactor.monotonic", lambda: 0.0)
+        reactor.call_later(0.004, called.append, "late")
+        reactor.call_later(0.002, called.append, "early")
+        reactor.call_later(0.002, called.append, "as early, but later asked for")
+        reactor.call_later(0.006, reactor.stop)
     reactor.run()
     assert called == ["early", "as early, but later asked for", "late"]
 
@@ -260,6 +264,16 @@ def test_cancelled_timers_do_not_stay() -> None:
     reactor.run()
     reactor.close()
     assert called == list(range(100))
+
+
+def test_a_million_cancelled_timers_take_no_memory() -> None:
+    reactor = Reactor()
+    most = 0
+    for _ in range(1_000_000):
+        reactor.call_later(600.0, print).cancel()
+        most = max(most, reactor.timers)
+    reactor.close()
+    assert most <= MANY_CANCELLED
 
 
 def test_timers_may_be_cancelled_while_others_are_due(reactor: Reactor) -> None:
