@@ -108,7 +108,7 @@ class StreamCalls:
     def step(self, generating: Generating) -> None:
         """Continue a generator, or do so later if its stream is paused or full."""
         number = generating.contribution.arrived.spec.stream
-        stream = self._agent.place.node.streams.get(number)
+        stream = self._agent.driver.node.streams.get(number)
         if stream is None:
             return
         if is_full(stream):

@@ -40,7 +40,7 @@ class AgentMessaging:
 
     def __init__(self, agent: Agent, handlers: dict[str, Callable[[RpcCall], None]]) -> None:
         self._agent = agent
-        self._node = agent.place.node
+        self._node = agent.driver.node
         self._sends: dict[int, AgentSend] = {}
         self._receives: dict[int, RpcCall] = {}
         self._next = 1

@@ -414,7 +414,7 @@ class FilteringJunction(Junction):
             self.member.loop,
             options,
             lambda: runner_factory,
-            self.member.place.post,
+            self.member.driver.post,
             self._printed,
             self._needed,
         )
@@ -449,7 +449,7 @@ class FilteringJunction(Junction):
         self.ask(ROOT, OUTPUT, plain.encode(data))
 
     def _post(self, event: ev.Event) -> None:
-        self.member.place.post(event)
+        self.member.driver.post(event)
 
 
 def main(configuration: bytes, rank: int, incarnation: int, runner_factory: RunnerFactory) -> Main:

@@ -232,7 +232,7 @@ class _Leaf(Agent):
 
     def close(self) -> None:
         """Close all connections at once, also those that wait for the other side's end."""
-        self.place.close()
+        self.driver.close()
         for connection in tuple(self._connections):
             connection.abort()
 

@@ -61,7 +61,7 @@ def reserve(nbytes: int, fd: int = -1) -> int:
     except OSError as error:
         raise MemoryError(f"no {nbytes} bytes of address space") from error
     try:
-        address_space.place(address, nbytes, WRITABLE, how, fd)
+        address_space.map_at(address, nbytes, WRITABLE, how, fd)
     except OSError as error:
         release(address, nbytes)
         raise MemoryError(f"no {nbytes} bytes of memory") from error

@@ -57,7 +57,7 @@ def reserve(nbytes: int, *, alignment: int = PAGE, margin: int = 0) -> int:
     return address
 
 
-def place(address: int, nbytes: int, protection: int, flags: int, fd: int = -1) -> None:
+def map_at(address: int, nbytes: int, protection: int, flags: int, fd: int = -1) -> None:
     """Map a file, or memory, where address space was reserved.
 
     Args:
@@ -128,7 +128,7 @@ def mapped(fd: int, nbytes: int, protection: int, flags: int, *, alignment: int)
     """
     address = reserve(nbytes, alignment=alignment)
     try:
-        place(address, nbytes, protection, flags, fd)
+        map_at(address, nbytes, protection, flags, fd)
     except OSError:
         release(address, nbytes)
         raise

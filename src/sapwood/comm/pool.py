@@ -53,7 +53,7 @@ class BlockPool:
         self._free_bytes += size
         self._free.setdefault(size, []).append(block)
 
-    def place(self, encoded: Encoded) -> Payload | None:
+    def store(self, encoded: Encoded) -> Payload | None:
         """Put the arrays of a value where its receiver can reach them best."""
         if not encoded.nbytes:
             return None

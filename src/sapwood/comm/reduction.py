@@ -112,22 +112,22 @@ class ValueGathering:
 
     Args:
         reduce: Reduction of each field.
-        place: Puts the arrays of a value into a payload, for example into shared memory.
+        store: Puts the arrays of a value into a payload, for example into shared memory.
         decoder: Decodes contributions; it has seen those before.
     """
 
-    __slots__ = ("_accumulator", "_decode", "_place", "_reduce")
+    __slots__ = ("_accumulator", "_decode", "_reduce", "_store")
 
     def __init__(
         self,
         reduce: Mapping[str, str],
-        place: Callable[[values.Encoded], Payload | None],
+        store: Callable[[values.Encoded], Payload | None],
         decoder: CachedDecoder,
     ) -> None:
         self._accumulator = Accumulator(reduce)
         self._decode = decoder.decode
         self._reduce = reduce
-        self._place = place
+        self._store = store
 
     def add(self, body: bytes, payload: Payload | None, rank: int, weight: float) -> None:
         """Take one more contribution.
@@ -158,7 +158,7 @@ class ValueGathering:
         """
         try:
             encoded = values.encode(value)
-            return encoded.body, self._place(encoded)
+            return encoded.body, self._store(encoded)
         except SapwoodError:
             raise
         except Exception as error:
@@ -201,8 +201,8 @@ def inline(encoded: values.Encoded) -> Payload | None:
 
 
 def gathering(
-    place: Callable[[values.Encoded], Payload | None] = inline,
+    store: Callable[[values.Encoded], Payload | None] = inline,
 ) -> Callable[[Mapping[str, str]], ValueGathering]:
     """Return what a node needs to gather values."""
     decoder = CachedDecoder()
-    return lambda reduce: ValueGathering(reduce, place, decoder)
+    return lambda reduce: ValueGathering(reduce, store, decoder)

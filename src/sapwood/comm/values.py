@@ -228,7 +228,7 @@ class _Layout:
             return _scalar(self, value, depth)
         raise _unknown(value)
 
-    def place(self, array: np.ndarray[Any, Any], kind: int = EXT_ARRAY) -> msgspec.msgpack.Ext:
+    def add(self, array: np.ndarray[Any, Any], kind: int = EXT_ARRAY) -> msgspec.msgpack.Ext:
         if array.dtype.hasobject:
             raise DataValueError(
                 "an array of Python objects cannot travel between processes",
@@ -309,18 +309,18 @@ def _complex(_layout: _Layout, value: complex, _depth: int) -> Any:
 
 
 def _array(layout: _Layout, value: np.ndarray[Any, Any], _depth: int) -> Any:
-    return layout.place(value)
+    return layout.add(value)
 
 
 def _memory_map(layout: _Layout, value: np.ndarray[Any, Any], _depth: int) -> Any:
     """Place a file that is mapped as the array that its bytes are."""
-    return layout.place(value)
+    return layout.add(value)
 
 
 def _bytes(layout: _Layout, value: bytes, _depth: int) -> Any:
     if len(value) < LONG:
         return value
-    return layout.place(np.frombuffer(value, np.uint8), EXT_BYTES)
+    return layout.add(np.frombuffer(value, np.uint8), EXT_BYTES)
 
 
 def _pickled(layout: _Layout, value: Pickled, depth: int) -> Any:
@@ -330,7 +330,7 @@ def _pickled(layout: _Layout, value: Pickled, depth: int) -> Any:
 def _text(layout: _Layout, value: str, _depth: int) -> Any:
     if len(value) < LONG:
         return value
-    return layout.place(np.frombuffer(value.encode(), np.uint8), EXT_TEXT)
+    return layout.add(np.frombuffer(value.encode(), np.uint8), EXT_TEXT)
 
 
 def _as_described(_layout: _Layout, value: ArrayMeta, _depth: int) -> Any:
@@ -340,7 +340,7 @@ def _as_described(_layout: _Layout, value: ArrayMeta, _depth: int) -> Any:
 def _scalar(layout: _Layout, value: np.generic, _depth: int) -> Any:
     array = np.asarray(value)
     if array.dtype.hasobject:
-        return layout.place(array)
+        return layout.add(array)
     if type(value) is not array.dtype.type or type(value) is np.record:
         raise _unknown(value)  # of a derived class
     return _Ext(EXT_SCALAR, _pack((dtype_text(array.dtype), array.tobytes())))

@@ -28,7 +28,7 @@ class Activation:
     def _begin(self) -> None:
         """Begin; on the loop's thread."""
         session = self._session
-        if not session.shortcut.start(session.host.place):
+        if not session.shortcut.start(session.host.driver):
             return
         try:
             self._stream = self._session.open_stream(agent_requests.FASTPATH, {})

@@ -126,7 +126,7 @@ class WaveCall:
 
 def arm(
     handle: WaveHandle,
-    place: NodeDriver,
+    driver: NodeDriver,
     library: ExchangeLibrary,
     last: ArmedStream | None,
     calls: Mapping[int, WaveCall],
@@ -135,12 +135,12 @@ def arm(
 
     Args:
         handle: The stream, as users have it.
-        place: The root.
+        driver: The driver of the root.
         library: What will exchange waves.
         last: The former wave, which knows the layout of answers.
         calls: The last call of each who has begun a wave.
     """
-    stream = place.node.streams.get(handle.spec.stream)
+    stream = driver.node.streams.get(handle.spec.stream)
     if stream is None or handle.open_waves or not stream.at_rest:
         return None
     roster = stream.roster
@@ -151,7 +151,7 @@ def arm(
     shares = roster.shares()
     if not shares.whole or shares.missing or shares.partly or len(shares.whole) > MAX_PEERS:
         return None
-    carriers, descriptors = carriers_to(place, shares.whole)
+    carriers, descriptors = carriers_to(driver, shares.whole)
     if len(carriers) < len(shares.whole):
         return None
     channels = [carrier.channel for carrier in carriers]
@@ -162,18 +162,18 @@ def arm(
     if last is not None and before == (handle, carriers, ranges):
         answers = last.answers
     else:
-        answers = Answers(ranges, place.blocks, library)
+        answers = Answers(ranges, driver.blocks, library)
     number, first = handle.spec.stream, stream.last_wave + 1
     ticket = library.arm(descriptors, room, budget, number, first)
     return ArmedStream(carriers, ticket, handle, stream, answers, calls)
 
 
 def carriers_to(
-    place: NodeDriver, children: Sequence[int]
+    driver: NodeDriver, children: Sequence[int]
 ) -> tuple[tuple[LinkConnection, ...], list[int]]:
     """Return the connections to children, of those that are at rest, and their descriptors."""
     found: dict[int, tuple[LinkConnection, int]] = {}
-    for carrier in place.links.connections.values():
+    for carrier in driver.links.connections.values():
         channel, connection = carrier.channel, carrier.connection
         if (
             channel.ready
@@ -190,7 +190,7 @@ def carriers_to(
     return tuple(carrier for carrier, _ in there), [descriptor for _, descriptor in there]
 
 
-def replay(library: ExchangeLibrary, place: NodeDriver, armed: ArmedStream) -> None:
+def replay(library: ExchangeLibrary, driver: NodeDriver, armed: ArmedStream) -> None:
     """Replay what passed since the library was armed, so that everybody knows it.
 
     Waves that are done have left nothing behind but counts, and frames to be kept for the case
@@ -200,7 +200,7 @@ def replay(library: ExchangeLibrary, place: NodeDriver, armed: ArmedStream) -> N
 
     Args:
         library: The library; it was taken back.
-        place: The root.
+        driver: The driver of the root.
         armed: What it was armed for.
 
     Raises:
@@ -208,19 +208,19 @@ def replay(library: ExchangeLibrary, place: NodeDriver, armed: ArmedStream) -> N
     """
     carriers, peers = armed.carriers, library.memory.peers
     if library.memory.waves:
-        _count(library, place, armed)
+        _count(library, driver, armed)
     is_under_way = library.memory.frame_size > 0
     if is_under_way:
         _begin_again(library, armed)
     for number, frame in library.aside():
-        place.bytes_received(carriers[number].number, frame)
+        driver.bytes_received(carriers[number].number, frame)
     if is_under_way:
         for number, carrier in enumerate(carriers):
             if peers[number].got:
-                place.bytes_received(carrier.number, library.answer(number))
+                driver.bytes_received(carrier.number, library.answer(number))
 
 
-def _count(library: ExchangeLibrary, place: NodeDriver, armed: ArmedStream) -> None:
+def _count(library: ExchangeLibrary, driver: NodeDriver, armed: ArmedStream) -> None:
     """Count the waves that are done."""
     memory = library.memory
     sent: list[tuple[Buffers, int]] = []
@@ -232,7 +232,7 @@ def _count(library: ExchangeLibrary, place: NodeDriver, armed: ArmedStream) -> N
         carrier.channel.passed(sent, nbytes)
         carrier.channel.link.last_sent = memory.time
         carrier.channel.link.heard(memory.time)
-    place.post(ev.WavesPassed(armed.stream.spec.stream, len(sent)))
+    driver.post(ev.WavesPassed(armed.stream.spec.stream, len(sent)))
     armed.handle.exchanged(len(sent))
 
 
@@ -277,7 +277,7 @@ class WaveExchange:
         self._done: deque[Callable[[], None]] = deque()
         self._library: ExchangeLibrary | None = None
         self._outer: select.epoll | None = None
-        self._place: NodeDriver | None = None
+        self._driver: NodeDriver | None = None
 
     # --- any thread ------------------------------------------------------------------------------
 
@@ -342,11 +342,11 @@ class WaveExchange:
 
     # --- the event loop --------------------------------------------------------------------------
 
-    def start(self, place: NodeDriver) -> bool:
+    def start(self, driver: NodeDriver) -> bool:
         """Exchange waves from now on; return whether that can be.
 
         Args:
-            place: The root, whose loop waits here from now on.
+            driver: The driver of the root, whose loop waits here from now on.
         """
         if self._library is not None:
             return True
@@ -363,7 +363,7 @@ class WaveExchange:
         library.memory.spare, library.memory.spin = usable_cores() - 1, self._spin
         outer.register(main, select.EPOLLIN)
         outer.register(loop.bell, select.EPOLLIN)  # heard also while a wave is under way
-        self._outer, self._place = outer, place
+        self._outer, self._driver = outer, driver
         loop.idle_hook = self._wait
         return True
 
@@ -400,11 +400,11 @@ class WaveExchange:
 
     def _wait(self, patience: float) -> list[tuple[int, int]]:
         """Wait as the loop would, and let callers exchange waves meanwhile."""
-        library, place, outer = self._library, self._place, self._outer
+        library, driver, outer = self._library, self._driver, self._outer
         assert library is not None  # noqa: S101 - start() sets all three
-        assert place is not None  # noqa: S101 - as above
+        assert driver is not None  # noqa: S101 - as above
         assert outer is not None  # noqa: S101 - as above
-        armed = self._arm(place, library) if patience else None
+        armed = self._arm(driver, library) if patience else None
         if self._done:
             self._deliver()
             if self._loop.has_to_do:  # callbacks of the results
@@ -418,20 +418,20 @@ class WaveExchange:
                 sleep(0)
         self._armed, self._last = None, armed
         self._note(library.memory.waves)
-        replay(library, place, armed)
+        replay(library, driver, armed)
         while self._counted:
             counters, *figures = self._counted.popleft()
             counters.exchanged(*figures)
         return self._loop.wait(0)
 
-    def _arm(self, place: NodeDriver, library: ExchangeLibrary) -> ArmedStream | None:
+    def _arm(self, driver: NodeDriver, library: ExchangeLibrary) -> ArmedStream | None:
         """Start to exchange waves."""
         handle = self._candidate if self._in_a_row >= FLOWING else None
-        if handle is not None and handle.spec.stream not in place.node.streams:
+        if handle is not None and handle.spec.stream not in driver.node.streams:
             # Closed: bytes that were read of it are dropped, too.
             handle = self._candidate = self._last = None
         if handle is not None:
-            self._armed = arm(handle, place, library, self._last, self._calls)
+            self._armed = arm(handle, driver, library, self._last, self._calls)
         return self._armed
 
     def _note(self, waves: int) -> None:

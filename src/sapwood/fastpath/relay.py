@@ -115,7 +115,7 @@ class JournalReplay:
         account: Callable[[PassedCall], None],
         counters: Counters,
     ) -> None:
-        self._place = agent.place
+        self._driver = agent.driver
         self._loop = agent.loop
         self._runner = runner
         self._carrier = carrier
@@ -160,7 +160,7 @@ class JournalReplay:
             self._account(PassedCall(asked, answered, result.seconds, *amounts))
 
     def _repeat(self, waves: list[PassedWave]) -> None:
-        place, runner, loop = self._place, self._runner, self._loop
+        driver, runner, loop = self._driver, self._runner, self._loop
         answers = [wave.sent.data for wave in waves if wave.sent is not None]
         calls_made = [wave.call.data for wave in waves if wave.call is not None]
         channel = self._carrier.channel
@@ -171,7 +171,7 @@ class JournalReplay:
             ):
                 for wave in waves:
                     loop.replayed = wave.frame.time
-                    place.bytes_received(self._carrier.number, wave.frame.data)
+                    driver.bytes_received(self._carrier.number, wave.frame.data)
                     if wave.result is not None:
                         loop.replayed = wave.result.time
                         runner.take(wave.result.data)
@@ -240,12 +240,12 @@ class Relay:
         if memory.result_left:
             self._runner.take(library.result_left())
         if memory.frame_left:
-            self._agent.place.bytes_received(carrier.number, library.frames_left())
+            self._agent.driver.bytes_received(carrier.number, library.frames_left())
         return library.events()
 
     def _replay(self, carrier: LinkConnection) -> None:
         """Replay what passed, so that everybody knows it."""
-        stream = self._agent.place.node.streams[self._stream]
+        stream = self._agent.driver.node.streams[self._stream]
         context, counters = stream.spec.context, stream.counters
         self.passed[context] += self._library.memory.waves
         counters.passed(self._library.memory.waves)
@@ -257,8 +257,8 @@ class Relay:
 
     def _armed(self) -> LinkConnection | None:
         """Tell the library how things stand; None where it could not know all that matters."""
-        place = self._agent.place
-        stream = place.node.streams.get(self._stream)
+        driver = self._agent.driver
+        stream = driver.node.streams.get(self._stream)
         carrier = self._carrier_to_parent()
         if stream is None or carrier is None or not stream.at_rest:
             return None
@@ -274,9 +274,9 @@ class Relay:
         return carrier
 
     def _carrier_to_parent(self) -> LinkConnection | None:
-        place = self._agent.place
-        parent = place.node.router.parent
-        for carrier in place.links.connections.values():
+        driver = self._agent.driver
+        parent = driver.node.router.parent
+        for carrier in driver.links.connections.values():
             channel, connection = carrier.channel, carrier.connection
             if channel.link.rank == parent and channel.link.initiator:
                 at_rest = channel.ready and not channel.queued and carrier.decoder.empty

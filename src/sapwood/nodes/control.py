@@ -224,7 +224,7 @@ class ControlTree:
 
         def look() -> None:
             try:
-                found.set_result({one.rank: one for one in self.session.host.place.figures()})
+                found.set_result({one.rank: one for one in self.session.host.driver.figures()})
             except Exception as error:  # noqa: BLE001 - handed to the caller
                 found.set_exception(error)
 

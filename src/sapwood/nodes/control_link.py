@@ -136,7 +136,7 @@ class ControlLink:
 
     def figures(self) -> LinkFigures | None:
         """Return what is known of the link; None while there is none."""
-        return next(iter(self.agent.place.figures()), None)
+        return next(iter(self.agent.driver.figures()), None)
 
     # --- as a component ------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class ControlLink:
 
     def stop(self) -> None:
         """End the link; what :meth:`run` is for is over with it."""
-        self.agent.place.close()
+        self.agent.driver.close()
         if self.linked:
             self.loop.stop()
 

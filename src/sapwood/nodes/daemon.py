@@ -177,7 +177,7 @@ class NodeDaemon:
             while not self.left and not self._stopped:
                 _log.warning("head gone", then="this node looks for it")
                 self._commands.abandon()
-                self._link.agent.place.close()
+                self._link.agent.driver.close()
                 self._zygotes.abandon()
                 self._link.take_place(self._joined_again(come_back))
                 self._changed()

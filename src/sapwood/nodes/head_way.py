@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 
-from sapwood.comm.transport.tls_identity import socket_place
+from sapwood.comm.transport.tls_identity import socket_endpoint
 from sapwood.core.errors import ResourceError
 from sapwood.session.folder import make_folder
 
@@ -49,7 +49,7 @@ class HeadWay:
             self._folder.rmdir()
             raise ResourceError(f"cannot start a process: {error.strerror}") from error
         self.path = str(self._folder / "head.sock")
-        self.place = socket_place(self.path)
+        self.place = socket_endpoint(self.path)
         self.pid = self._remover.pid
 
     def added_to(self, addresses: Mapping[int, str]) -> dict[int, str]:

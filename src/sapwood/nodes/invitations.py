@@ -267,7 +267,7 @@ class Invitations:
         self._joining = JoinServer(self._authority.certificate, self._admit, session.loop)
         port.serve(AGENT_PROTOCOL, self._joining, certificate=False)
         tree = tree_protocol(session.host.node.identity.cluster)
-        port.serve(tree, _LinkAuthorizer(session.host.place, self._nodes, self._refusals))
+        port.serve(tree, _LinkAuthorizer(session.host.driver, self._nodes, self._refusals))
         self._port, self._listens = port, wanted
         self._places = places_of_port(wanted, int(port.address.rpartition(":")[2]))
         _log.info("agents may join", at=",".join(self._places))

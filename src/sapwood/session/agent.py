@@ -149,7 +149,7 @@ class Agent(TreeMember):
                 **self.groups.failure_handlers,
             },
         )
-        self.post = self.place.post
+        self.post = self.driver.post
         self.all_ready = False
         self.waves: dict[str, Callable[[Contribution], None]] = {
             "echo": _echo,
@@ -166,7 +166,7 @@ class Agent(TreeMember):
         self.on_mail: Callable[[ev.Effect], None] = _no_mail
 
     def _post(self, event: ev.Event) -> None:
-        self.place.post(event)
+        self.driver.post(event)
 
     def _later(self, seconds: float, function: Callable[..., Any], *args: Any) -> Timer:
         return self.loop.call_later(seconds, function, *args)

@@ -92,7 +92,7 @@ class ClientGroups:
             try:
                 if self._closed is not None:
                     raise self._closed
-                payload = self._pool.place(arrays)
+                payload = self._pool.store(arrays)
             except SapwoodError as error:
                 request.set_exception(error)
                 return

@@ -135,7 +135,7 @@ class SessionHost:
             configuration.keys,
         )
         self._address = configuration.socket_path(ROOT)
-        self.node = Node(identity, options.tree, timing, gathering(self.pool.place))
+        self.node = Node(identity, options.tree, timing, gathering(self.pool.store))
         self.supervisor = ProcessSupervisor(
             self._life,
             self._configuration.setup(),
@@ -143,7 +143,7 @@ class SessionHost:
             self._perform,
             self.listeners.reported,
         )
-        self.place: NodeDriver
+        self.driver: NodeDriver
         self._ask: Ask
 
     def connect(
@@ -162,7 +162,7 @@ class SessionHost:
             ev.PlacesLost: self.supervisor.post,
             ev.LinkChanged: lambda effect: self.listeners.link_changed(effect.rank, effect.reason),
         }
-        self.place = NodeDriver(
+        self.driver = NodeDriver(
             self.node, {**own, **handlers}, self._loop, _problem, on_failure=on_failure
         )
 
@@ -217,17 +217,17 @@ class SessionHost:
         try:
             if self._folder is not None:
                 transport = self._configuration.current.new_transport()
-                self._server = transport.listen(self._address, self.place, self._loop)
+                self._server = transport.listen(self._address, self.driver, self._loop)
             if self._port is not None:
-                self._port.serve(self.node.identity.cluster, self.place)
+                self._port.serve(self.node.identity.cluster, self.driver)
         except SapwoodError as error:
             self.supervisor.post(lev.GiveUp(error))
-        self.place.start()
+        self.driver.start()
         self.supervisor.listen(self._loop)
 
     def post(self, event: ev.Event) -> None:
         """Give the root an event and do what it wants done."""
-        self.place.post(event)
+        self.driver.post(event)
 
     def new_stream(self) -> int:
         """Return a number for a stream; the caller holds the lock under which it is opened."""
@@ -242,7 +242,7 @@ class SessionHost:
             self._server.close()
         if self._port is not None:
             self._port.close()
-        self.place.close()
+        self.driver.close()
 
     @property
     def tree(self) -> Tree:

@@ -50,7 +50,7 @@ class Junction:
             gev.Discarded: _discarded,
             **more,
         }
-        gather = gathering(self._pool.place)
+        gather = gathering(self._pool.store)
         self.member = TreeMember(
             shared, rank, incarnation, handlers, gather, on_failure={ev.Asked: self.fail}
         )
@@ -58,12 +58,12 @@ class Junction:
     def answer(self, asked: ev.Asked, payload: Payload | None = None) -> None:
         """Answer a request, with bytes or without."""
         body = plain.encode(None)
-        self.member.place.post(ev.Answer(asked.source, asked.number, body, payload))
+        self.member.driver.post(ev.Answer(asked.source, asked.number, body, payload))
 
     def fail(self, asked: ev.Asked, error: SapwoodError) -> None:
         """Answer a request with an error."""
         record = error.to_record()
-        self.member.place.post(ev.Answer(asked.source, asked.number, b"", None, record))
+        self.member.driver.post(ev.Answer(asked.source, asked.number, b"", None, record))
 
     def _asked(self, asked: ev.Asked) -> None:
         handler = self.requests.get(asked.handler)

@@ -217,7 +217,7 @@ class TreeMember:
         self._far: MachineLinks | None = None
         self._port: JunctionPort | None = None
         self._absent: set[int] = set()
-        self.place = NodeDriver(
+        self.driver = NodeDriver(
             node,
             {**own, **handlers},
             self.loop,
@@ -242,7 +242,7 @@ class TreeMember:
     def begin(self) -> None:
         """Take the place; the loop may run already."""
         if not self.configuration.tree.is_agent(self.rank):
-            self._near.listen(self.configuration.socket_path(self.rank), self.place, self.loop)
+            self._near.listen(self.configuration.socket_path(self.rank), self.driver, self.loop)
             if self.configuration.is_gateway(self.rank):
                 self._listen_for_machines()
         self._stand()
@@ -259,7 +259,7 @@ class TreeMember:
         self._port = JunctionPort(
             configuration.port_path(self.rank),
             protocol_of(tree_protocol(configuration.cluster), self.rank),
-            self.place,
+            self.driver,
             self.loop,
             configuration.credentials,
             lambda address, reason: self._problem(f"{address} was not let in: {reason}"),
@@ -271,8 +271,8 @@ class TreeMember:
 
     def _stand(self) -> None:
         self._identity.pid = os.getpid()
-        self.place.post(ev.Begin())
-        self.place.start()
+        self.driver.post(ev.Begin())
+        self.driver.start()
 
     def _connect(self, effect: ev.Connect) -> None:
         pause = effect.pause
@@ -285,9 +285,9 @@ class TreeMember:
 
     def _try_to_reach(self, rank: int) -> None:
         if rank in self._absent:  # each loss of a parent would wait for it anew
-            self.loop.call_soon(self.place.post, ev.Unreachable(rank, absent=True))
+            self.loop.call_soon(self.driver.post, ev.Unreachable(rank, absent=True))
         else:
-            self._dial(rank, self.place, partial(self._unreachable, rank))
+            self._dial(rank, self.driver, partial(self._unreachable, rank))
 
     def _unreachable(self, rank: int, error: CommunicationError) -> None:
         absent = rank != ROOT and not self.configuration.is_near(rank) and self._is_absent(error)
@@ -295,7 +295,7 @@ class TreeMember:
             self._problem(f"rank {rank} cannot be reached, the next above it is: {error}")
             self._absent.add(rank)
             self.loop.call_later(HOME_PAUSE, self._try_again, rank)
-        self.place.post(ev.Unreachable(rank, absent))
+        self.driver.post(ev.Unreachable(rank, absent))
 
     @staticmethod
     def _is_absent(error: CommunicationError) -> bool:
@@ -305,7 +305,7 @@ class TreeMember:
 
     def _try_again(self, rank: int) -> None:
         self._absent.discard(rank)
-        self.place.post(ev.TryAgain(rank))
+        self.driver.post(ev.TryAgain(rank))
 
     def readdress(self, asked: ev.Asked) -> None:
         """Take in that places listen elsewhere now, as the root says.
@@ -325,8 +325,8 @@ class TreeMember:
             self._try_again(rank)
 
     def _reconnect(self, link: int, attempt: int) -> None:
-        connect = partial(self._dial, self.place.channels[link].link.rank)
-        reconnect(self.place, link, attempt, connect, self.loop)
+        connect = partial(self._dial, self.driver.channels[link].link.rank)
+        reconnect(self.driver, link, attempt, connect, self.loop)
 
     def _dial(self, rank: int, handler: ConnectionHandler, failed: Failed) -> None:
         """Connect to a place, on this machine or another."""

@@ -290,7 +290,7 @@ class PendingRequests:
         try:
             if self._closed is not None:
                 raise ClosedError(self._closed.what)
-            payload = self._pool.place(request.arrays)
+            payload = self._pool.store(request.arrays)
             self._open[request.number] = request
             if payload is not None and isinstance(payload.owner, SharedBlock):
                 self._blocks[request.number] = payload.owner

@@ -278,12 +278,12 @@ class SecondaryPlace(Agent):
         if self._left:
             return
         self._left = True
-        for stream in self.place.node.streams.values():
+        for stream in self.driver.node.streams.values():
             for several in stream.kept.values():
                 for one in several:
                     if one.payload is not None:
                         self.on_released(one.payload)
-        self.place.close()
+        self.driver.close()
         self._on_end()
 
     def _try_to_reach(self, rank: int) -> None:

@@ -51,7 +51,7 @@ class Shortcut(Protocol):
     ) -> WaveResult | Future[WaveResult] | None:
         """Exchange a wave; None where it has to go by the event loop."""
 
-    def start(self, place: NodeDriver) -> bool:
+    def start(self, driver: NodeDriver) -> bool:
         """Exchange waves from now on; return whether that can be."""
 
     def close(self) -> None:
@@ -83,9 +83,9 @@ class NoShortcut:
     ) -> None:
         """Leave it to the event loop."""
 
-    def start(self, place: NodeDriver) -> bool:
+    def start(self, driver: NodeDriver) -> bool:
         """There is nothing to start."""
-        del place
+        del driver
         return False
 
     def close(self) -> None:

@@ -385,7 +385,7 @@ class StreamHandle:
             future.set_exception(self._closed)
             return
         try:
-            payload: Payload | None = self._pool.place(encoded)
+            payload: Payload | None = self._pool.store(encoded)
         except SapwoodError as error:
             self.limiter.leave(_size(encoded))
             future.set_exception(error)

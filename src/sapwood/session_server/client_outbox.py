@@ -84,7 +84,7 @@ class ClientOutbox:
     def _placed(self, encoded: values.Encoded) -> Payload | None:
         if not self.sharing:
             return Payload(encoded.payload()) if encoded.nbytes else None
-        payload = self._session.pool.place(encoded)
+        payload = self._session.pool.store(encoded)
         if payload is not None and payload.owner is not None:
             self._lent[payload.owner.fd] = (payload.owner, True)
         return payload

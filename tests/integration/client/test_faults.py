@@ -195,7 +195,7 @@ def test_a_spare_junction_stands_in_while_another_one_is_away(until: Until) -> N
         session = cluster.session
         (spare,) = session.tree.spares
         pids = [agent.pid for agent in cluster.agents]
-        router = embedded(session).host.place.node.router
+        router = embedded(session).host.driver.node.router
 
         def parents() -> list[int]:
             return [placed.parent for placed in map(router.placed, (1, 2)) if placed is not None]

@@ -175,10 +175,10 @@ class Grove:
         kinds = (ev.PlaceJoined, ev.PlacesLost, ev.WaveCompleted, ev.Answered, ev.SweepDone)
         handlers: dict[Any, Any] = dict.fromkeys(kinds, self.effects.append)
         root = Options(ROOT, agents, fanout, "", {}, "", machine, certificates, timing)
-        self.place: NodeDriver
-        self.place, transport = new_place(root, handlers, self.loop, self.problems)
-        self._listener: Listener = transport.listen(addresses[ROOT], self.place, self.loop)
-        self.place.start()
+        self.driver: NodeDriver
+        self.driver, transport = new_place(root, handlers, self.loop, self.problems)
+        self._listener: Listener = transport.listen(addresses[ROOT], self.driver, self.loop)
+        self.driver.start()
         places: dict[int, Options] = {}
         for rank in range(1, self.tree.size):
             home = self.tree.parents[rank]
@@ -233,13 +233,13 @@ class Grove:
 
     def broadcast(self, value: Any) -> Any:
         """Send a wave and return the sum of the answers."""
-        if 1 not in self.place.node.streams:
+        if 1 not in self.driver.node.streams:
             members = ((1, self.tree.agents + 1),)
-            self.place.post(ev.OpenStream(StreamSpec(1, "x", members, {"x": "sum"})))
+            self.driver.post(ev.OpenStream(StreamSpec(1, "x", members, {"x": "sum"})))
         before = len(self.seen(ev.WaveCompleted))
         encoded = values.encode(value)
         payload = Payload(encoded.payload()) if encoded.nbytes else None
-        self.place.post(ev.Broadcast(1, encoded.body, payload))
+        self.driver.post(ev.Broadcast(1, encoded.body, payload))
         self.until(lambda: len(self.seen(ev.WaveCompleted)) > before)
         total: Any = self.seen(ev.WaveCompleted)[-1].total
         return total["x"]
@@ -247,7 +247,7 @@ class Grove:
     def close(self) -> None:
         """End all processes."""
         self._listener.close()
-        self.place.close()
+        self.driver.close()
         for proxy in self.proxies.values():
             proxy.close()
         self.nursery.close()

@@ -22,11 +22,11 @@ def test_an_agent_written_from_the_document_takes_part(plant_grove: Callable[...
     np.testing.assert_array_equal(grove.broadcast({"x": small}), small * 6)
     large = np.arange(1_000_000.0)  # 8 MB: twice what may be on its way
     np.testing.assert_array_equal(grove.broadcast({"x": large}), large * 6)
-    grove.place.post(ev.SweepStream(1, 1, "flush"))
+    grove.driver.post(ev.SweepStream(1, 1, "flush"))
     grove.until(lambda: grove.seen(ev.SweepDone))
     assert grove.seen(ev.SweepDone)[0].reached == ((1, 4),)
     for number in range(1, 301):  # more than the window of messages
-        grove.place.post(ev.Ask(2, "echo", number, plain.encode(number), None))
+        grove.driver.post(ev.Ask(2, "echo", number, plain.encode(number), None))
     grove.until(lambda: len(grove.seen(ev.Answered)) == 300)
     assert [plain.decode(answer.body) for answer in grove.seen(ev.Answered)] == [*range(1, 301)]
     np.testing.assert_array_equal(grove.broadcast({"x": small}), small * 6)

@@ -41,9 +41,9 @@ def resident(pid: int) -> int:
 
 def begin(grove: Any, value: Any) -> None:
     members = ((1, grove.tree.agents + 1),)
-    grove.place.post(ev.OpenStream(StreamSpec(1, "x", members, {"x": "sum"})))
+    grove.driver.post(ev.OpenStream(StreamSpec(1, "x", members, {"x": "sum"})))
     encoded = values.encode(value)
-    grove.place.post(ev.Broadcast(1, encoded.body, Payload(encoded.payload())))
+    grove.driver.post(ev.Broadcast(1, encoded.body, Payload(encoded.payload())))
 
 
 @pytest.mark.row("C2-RED")
@@ -57,7 +57,7 @@ def test_a_sum_passes_a_junction_that_holds_a_part_of_it(plant_grove: Callable[.
     array = np.arange(SIZE // 8, dtype="f8")
     most = [0, 0]
     encoded = values.encode({"x": array})
-    grove.place.post(ev.Broadcast(1, encoded.body, Payload(encoded.payload())))
+    grove.driver.post(ev.Broadcast(1, encoded.body, Payload(encoded.payload())))
 
     def is_over() -> bool:
         for number, pid in enumerate(junctions):
@@ -67,7 +67,7 @@ def test_a_sum_passes_a_junction_that_holds_a_part_of_it(plant_grove: Callable[.
     grove.until(is_over)
     np.testing.assert_array_equal(grove.seen(ev.WaveCompleted)[-1].total["x"], array * 10)
     assert max(now - then for now, then in zip(most, before, strict=True)) < MAY_HOLD
-    assert len(grove.place.node.large) == 0
+    assert len(grove.driver.node.large) == 0
     assert grove.problems == []
 
 
@@ -79,11 +79,11 @@ def test_two_gigabytes_are_added_in_a_junction_that_holds_a_part_of_them(
     """1 GiB goes down to two agents below one junction, and 1 GiB of each comes up."""
     grove = plant_grove("tls", 4, 2)
     junction = grove.pids[5]
-    grove.place.post(ev.OpenStream(StreamSpec(1, "x", ((1, 3),), {"x": "sum"})))
+    grove.driver.post(ev.OpenStream(StreamSpec(1, "x", ((1, 3),), {"x": "sum"})))
 
     def total_of(value: Any, most: list[int]) -> Any:
         encoded = values.encode({"x": value})
-        grove.place.post(ev.Broadcast(1, encoded.body, Payload(encoded.payload())))
+        grove.driver.post(ev.Broadcast(1, encoded.body, Payload(encoded.payload())))
         done = len(grove.seen(ev.WaveCompleted))
 
         def is_over() -> bool:
@@ -112,11 +112,11 @@ def test_a_junction_is_killed_while_a_large_array_passes_it(
     grove = plant_grove("tls", 4, 2, timing=TIMING)
     array = np.arange(3 * MEGABYTE // 2, dtype="f8")
     begin(grove, {"x": array})
-    fetches = grove.place.node.large.fetches
+    fetches = grove.driver.node.large.fetches
     if upwards:
         grove.until(lambda: any(MEGABYTE < fetch.position < fetch.size // 2 for fetch in fetches()))
     else:
-        (channel,) = [one for one in grove.place.channels.values() if one.link.rank == 5]
+        (channel,) = [one for one in grove.driver.channels.values() if one.link.rank == 5]
         grove.until(lambda: channel.sent > 20)
     os.kill(grove.pids[5], signal.SIGKILL)
     grove.until(lambda: grove.seen(ev.WaveCompleted))
@@ -125,4 +125,4 @@ def test_a_junction_is_killed_while_a_large_array_passes_it(
     assert wave.ranks == ((1, 5),)
     assert wave.weight == 4
     assert len(grove.seen(ev.PlacesLost)) > 0
-    assert len(grove.place.node.large) == 0
+    assert len(grove.driver.node.large) == 0

@@ -51,7 +51,7 @@ def test_a_tree_of_processes_is_right(plant_grove: Callable[..., Any], kind: str
         np.testing.assert_array_equal(grove.broadcast({"x": array}), array * (1 + 2 + 3 + 4))
     data = bytes(range(256)) * 1000
     for rank in range(1, grove.tree.size):
-        grove.place.post(ev.Ask(rank, "sum", rank, b"\xc0", Payload(data)))
+        grove.driver.post(ev.Ask(rank, "sum", rank, b"\xc0", Payload(data)))
     grove.until(lambda: len(grove.seen(ev.Answered)) == grove.tree.size - 1)
     expected = [0, zlib.crc32(data)]
     assert answers(grove) == dict.fromkeys(range(1, grove.tree.size), expected)
@@ -68,11 +68,11 @@ def test_a_transfer_survives_cuts_of_its_connection(
     proxy = grove.proxies[1]
     large = np.random.default_rng(1).bytes(24 * MEGABYTE)
     for number in range(20):
-        grove.place.post(ev.Ask(1, "sum", number, b"\xc0", Payload(b"%d" % number)))
+        grove.driver.post(ev.Ask(1, "sum", number, b"\xc0", Payload(b"%d" % number)))
     proxy.cut_at = [proxy.passed + part * MEGABYTE for part in (5, 12, 20)]
-    grove.place.post(ev.Ask(1, "sum", 20, b"\xc0", Payload(large)))
+    grove.driver.post(ev.Ask(1, "sum", 20, b"\xc0", Payload(large)))
     for number in range(21, 40):
-        grove.place.post(ev.Ask(1, "sum", number, b"\xc0", Payload(b"%d" % number)))
+        grove.driver.post(ev.Ask(1, "sum", number, b"\xc0", Payload(b"%d" % number)))
     grove.until(lambda: len(grove.seen(ev.Answered)) == 40)
     assert proxy.cuts == 3
     expected = {number: [number, zlib.crc32(b"%d" % number)] for number in range(40)}
@@ -113,18 +113,18 @@ def test_a_stopped_reader_costs_no_memory_on_the_way(
     near, far = 1, 3
     assert grove.tree.parents[far] != junction
     data = np.random.default_rng(2).bytes(64 * 1024)
-    grove.place.post(ev.Ask(near, "sum", 0, b"\xc0", Payload(data)))
+    grove.driver.post(ev.Ask(near, "sum", 0, b"\xc0", Payload(data)))
     grove.until(lambda: len(grove.seen(ev.Answered)) == 1)
     before = resident(grove.pids[junction])
     os.kill(grove.pids[near], signal.SIGSTOP)
     count = 1000
     for number in range(1, count):
-        grove.place.post(ev.Ask(near, "sum", number, b"\xc0", Payload(data)))
+        grove.driver.post(ev.Ask(near, "sum", number, b"\xc0", Payload(data)))
     for number in range(count, count + 10):
-        grove.place.post(ev.Ask(far, "sum", number, b"\xc0", Payload(data)))
+        grove.driver.post(ev.Ask(far, "sum", number, b"\xc0", Payload(data)))
     # Others are not held up, and what is for the one that stopped waits here.
     grove.until(lambda: len(grove.seen(ev.Answered)) == 11)
-    (channel,) = [one for one in grove.place.channels.values() if one.link.rank == junction]
+    (channel,) = [one for one in grove.driver.channels.values() if one.link.rank == junction]
     grove.until(lambda: channel.state.value == "open" and not channel.ready)
     assert channel.queued > 0
     assert resident(grove.pids[junction]) - before < 32 * MEGABYTE
@@ -147,7 +147,7 @@ def test_the_end_of_a_process_is_known_without_the_grace_time(
     os.kill(grove.pids[1], signal.SIGKILL)
     grove.until(lambda: grove.seen(ev.PlacesLost))
     assert grove.loop.time() - begin < GRACE / 2
-    grove.place.close()
+    grove.driver.close()
     assert grove.nursery.wait(grove.pids[2]) == 0
 
 
@@ -161,6 +161,6 @@ def test_a_child_whose_parent_is_gone_is_taken_in_elsewhere_over_tls(
     joined = len(grove.seen(ev.PlaceJoined))
     os.kill(grove.pids[junction], signal.SIGKILL)
     grove.until(lambda: len(grove.seen(ev.PlaceJoined)) >= joined + 2)
-    grove.place.post(ev.Ask(1, "sum", 7, b"\xc0", Payload(b"seven")))
+    grove.driver.post(ev.Ask(1, "sum", 7, b"\xc0", Payload(b"seven")))
     grove.until(lambda: grove.seen(ev.Answered))
     assert answers(grove) == {7: [0, zlib.crc32(b"seven")]}

@@ -50,7 +50,7 @@ class Grove:
 
     def _grow(self, rank: int) -> None:
         identity = Identity("grove", rank, 1, os.getpid(), self.machine(rank))
-        node = Node(identity, self.tree, LinkTiming(), gathering(self.pool.place))
+        node = Node(identity, self.tree, LinkTiming(), gathering(self.pool.store))
         kinds = (ev.PlaceJoined, ev.PlacesLost, ev.WaveCompleted, ev.WaveFailed, ev.Answered)
         handlers: dict[Any, Any] = dict.fromkeys(kinds, self.effects.append)
         handlers[ev.WaveArrived] = lambda arrived: self._contribute(rank, arrived)
@@ -80,7 +80,7 @@ class Grove:
         value = values.decode(arrived.body, view)
         encoded = values.encode({"x": value["x"] * rank})
         stream, wave = arrived.spec.stream, arrived.wave
-        payload = self.pool.place(encoded)
+        payload = self.pool.store(encoded)
         self.places[rank].post(ev.Contribute(stream, wave, 1.0, encoded.body, payload))
 
     def _answer(self, rank: int, asked: ev.Asked) -> None:
@@ -98,7 +98,7 @@ class Grove:
     def broadcast(self, value: Any) -> Any:
         before = len(self.seen(ev.WaveCompleted))
         encoded = values.encode(value)
-        self.places[ROOT].post(ev.Broadcast(1, encoded.body, self.pool.place(encoded)))
+        self.places[ROOT].post(ev.Broadcast(1, encoded.body, self.pool.store(encoded)))
         self.until(lambda: len(self.seen(ev.WaveCompleted)) > before)
         return self.seen(ev.WaveCompleted)[-1].total["x"]
 

@@ -116,7 +116,7 @@ def test_all_are_where_they_belong_and_the_root_has_few_links(
     of = junctions(standing)
     assert attached(standing)[of[2]] == of[1]
     assert attached(standing)[of[4]] == of[3]
-    links = [one.rank for one in host_of(standing).place.figures()]
+    links = [one.rank for one in host_of(standing).driver.figures()]
     assert sorted(links) == sorted([of[1], of[3]])
 
 

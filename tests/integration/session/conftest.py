@@ -92,7 +92,7 @@ def standing_session(
     exchanges = options.pop("exchanges")
     session = start(**options)
     if exchanges:
-        session.on_loop(session.shortcut.start, session.host.place)
+        session.on_loop(session.shortcut.start, session.host.driver)
     yield session
     session.close()
 

@@ -61,7 +61,7 @@ with sapwood.ssh(["n1", "n2", "n3", "n4"], 8, topology="kary:2", settings=settin
     host = embedded(cluster.session).host
     tree, hosts = host.tree, host.hosts
     hosts_of = range(1, tree.size)
-    links = lambda: [one.rank for one in host.place.figures()]
+    links = lambda: [one.rank for one in host.driver.figures()]
     expected = lambda n: n * np.arange(SIZE, dtype="f8") * sum(range(1, 9))
     with cluster.stream(part, reduce="sum") as stream:
         right = np.array_equal(stream.exchange(1.0, timeout=100).total, expected(1.0))

@@ -58,7 +58,7 @@ def test_free_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_pool_that_is_closed_frees_what_is_in_use() -> None:
     pool = BlockPool(0)
     lost, late = pool.take(4096), pool.take(4096)
-    payload = pool.place(values.encode(np.zeros(1000)))
+    payload = pool.store(values.encode(np.zeros(1000)))
     assert payload is not None
     pool.close()
     pool.give_back(late)
@@ -84,13 +84,13 @@ def test_what_is_too_much_is_free_though_others_map_it(monkeypatch: pytest.Monke
 
 def test_small_values_travel_in_the_message_and_large_ones_beside_it() -> None:
     pool = BlockPool(1000)
-    assert pool.place(values.encode({"n": 1})) is None
-    small = pool.place(values.encode(np.zeros(100)))
+    assert pool.store(values.encode({"n": 1})) is None
+    small = pool.store(values.encode(np.zeros(100)))
     assert small is not None
     assert small.ref is None
     array = np.arange(200.0)
     encoded = values.encode([array])
-    large = pool.place(encoded)
+    large = pool.store(encoded)
     assert large is not None
     assert large.ref is not None
     seen = MappedBlocks().view(large.ref)

@@ -144,7 +144,7 @@ class ResultPool:
         """Lend the arena in which arrays of the result were made; None if there are none."""
         layout = _ArenaLayout(arena)
         try:
-            encoded = values.encode(result, layout.place)
+            encoded = values.encode(result, layout.add)
         except _NoRoomError:
             return None
         except DataValueError:
@@ -262,7 +262,7 @@ class _ArenaLayout:
         self.end = arena.end
         self.found = False
 
-    def place(self, array: Array) -> int:
+    def add(self, array: Array) -> int:
         """Return where an array is or will be, in bytes from the arena's begin."""
         offset = address_of(array) - self._arena.address
         if offset >= 0 and offset + array.nbytes <= self._arena.capacity:

@@ -32,7 +32,7 @@ from sapwood.security.credentials import Credentials
 class TlsTransport:
     """Connects nodes for one protocol.
 
-    Addresses are ``tls://NODEID@host:port`` (IPv6 in brackets). Several places of one node,
+    Addresses are ``tls://NODEID@host:port`` (IPv6 in brackets). Several endpoints of one node,
     ``NODEID@host:port,host:port``, are tried side by side; the first whose handshake ends well is
     taken, and is the first to be tried the next time. To listen, ``host:port`` is enough.
 
@@ -90,20 +90,20 @@ class TlsTransport:
     def connect(self, address: str, handler: ConnectionHandler, loop: Loop, failed: Failed) -> None:
         """Connect to a node; see :meth:`~sapwood.comm.transport.base.Transport.connect`."""
         try:
-            node, places = parse_address(address)
+            node, endpoints = parse_address(address)
         except CommunicationError as error:
             loop.call_soon(failed, error)
             return
         known = self._answered.get(address)
         if known is not None:
-            places.sort(key=lambda place: place != known)
+            endpoints.sort(key=lambda endpoint: endpoint != known)
 
-        def opened(sock: ssl.SSLSocket, place: tuple[str, int]) -> None:
-            self._answered[address] = place
+        def opened(sock: ssl.SSLSocket, endpoint: tuple[str, int]) -> None:
+            self._answered[address] = endpoint
             TlsConnection(sock, handler, loop, node, initiator=True)
 
         dial = Dial(address, node, self._protocol, self._context, loop, opened, failed)
-        dial.begin(places, self._handshake_timeout)
+        dial.begin(endpoints, self._handshake_timeout)
 
 
 def connect_unnamed(
@@ -125,7 +125,7 @@ def connect_unnamed(
         failed: Told why there is none.
     """
     try:
-        node, places = parse_address(address)
+        node, endpoints = parse_address(address)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.hostname_checks_common_name = False
@@ -135,9 +135,9 @@ def connect_unnamed(
         loop.call_soon(failed, CommunicationError(f"cannot connect: {error}", where=address))
         return
 
-    def opened(sock: ssl.SSLSocket, place: tuple[str, int]) -> None:
-        del place
+    def opened(sock: ssl.SSLSocket, endpoint: tuple[str, int]) -> None:
+        del endpoint
         TlsConnection(sock, handler, loop, node, initiator=True)
 
     dial = Dial(address, node, protocol, context, loop, opened, failed)
-    dial.begin(places, HANDSHAKE_TIMEOUT)
+    dial.begin(endpoints, HANDSHAKE_TIMEOUT)

@@ -46,7 +46,7 @@ class NotServedError(ConnectionRefusedError):
 
 
 class Dial:
-    """The search for a place where a node answers.
+    """The search for an endpoint where a node answers.
 
     Args:
         address: The address, for messages.
@@ -54,8 +54,8 @@ class Dial:
         protocol: What it must speak.
         context: For the handshakes.
         loop: Watches the sockets.
-        opened: Given the socket of the first place that answers, and the place.
-        failed: Told when no place does.
+        opened: Given the socket of the first endpoint that answers, and the endpoint.
+        failed: Told when no endpoint does.
     """
 
     def __init__(
@@ -82,58 +82,58 @@ class Dial:
         self._timer: Timer | None = None
         self._over = False
 
-    def begin(self, places: Sequence[tuple[str, int]], timeout: float) -> None:
+    def begin(self, endpoints: Sequence[tuple[str, int]], timeout: float) -> None:
         """Begin soon.
 
         Args:
-            places: Host and port of each.
+            endpoints: Host and port of each.
             timeout: Seconds that each has to connect, and as many for its handshake.
         """
         self._timeout = timeout
-        self._waiting.extend((place, None) for place in places)
+        self._waiting.extend((endpoint, None) for endpoint in endpoints)
         self._loop.call_soon(self._next)
 
     def _next(self) -> None:
-        """Begin with one more place, or give up if there is none and none is being tried."""
+        """Begin with one more endpoint, or give up if there is none and none is being tried."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._over:
             return
         if self._waiting:
-            place, found = self._waiting.popleft()
+            endpoint, found = self._waiting.popleft()
             if self._waiting:
                 self._timer = self._loop.call_later(STAGGER, self._next)
             if found is None:
-                self._find(place)
+                self._find(endpoint)
             else:
-                self._connect(place, *found)
+                self._connect(endpoint, *found)
         elif not self._tries:
             self._give_up()
 
-    def _find(self, place: tuple[str, int]) -> None:
+    def _find(self, endpoint: tuple[str, int]) -> None:
         """Find the addresses of a host; one that is written as a number has itself."""
-        if place[0].startswith("/"):
-            self._connect(place, socket.AF_UNIX, place[0])
+        if endpoint[0].startswith("/"):
+            self._connect(endpoint, socket.AF_UNIX, endpoint[0])
             return
         numeric = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
         try:
-            found = socket.getaddrinfo(*place, type=socket.SOCK_STREAM, flags=numeric)
+            found = socket.getaddrinfo(*endpoint, type=socket.SOCK_STREAM, flags=numeric)
         except OSError:
-            self._tries[place] = _nothing
-            _look_up(place, self._loop, partial(self._looked_up, place))
+            self._tries[endpoint] = _nothing
+            _look_up(endpoint, self._loop, partial(self._looked_up, endpoint))
         else:
-            self._connect(place, found[0][0], found[0][4])
+            self._connect(endpoint, found[0][0], found[0][4])
 
-    def _looked_up(self, place: tuple[str, int], found: list[Any] | OSError) -> None:
-        self._tries.pop(place, None)
+    def _looked_up(self, endpoint: tuple[str, int], found: list[Any] | OSError) -> None:
+        self._tries.pop(endpoint, None)
         if isinstance(found, OSError):
-            self._refusals[shown_address(place)] = found
+            self._refusals[shown_address(endpoint)] = found
         else:
-            self._waiting.extendleft((place, (one[0], one[4])) for one in reversed(found))
+            self._waiting.extendleft((endpoint, (one[0], one[4])) for one in reversed(found))
         self._next()
 
-    def _connect(self, place: tuple[str, int], family: int, name: Any) -> None:
+    def _connect(self, endpoint: tuple[str, int], family: int, name: Any) -> None:
         """Begin a connection."""
         shown = shown_address(name)
         try:
@@ -163,7 +163,7 @@ class Dial:
                 self._refused(sock, shown, OSError(code, os.strerror(code)))
             else:
                 del self._tries[sock]
-                self._shake_hands(place, sock, shown)
+                self._shake_hands(endpoint, sock, shown)
 
         self._tries[sock] = give_up
         timer = self._loop.call_later(self._timeout, late)
@@ -177,7 +177,7 @@ class Dial:
             give_up()
             self._refused(sock, shown, error)
 
-    def _shake_hands(self, place: tuple[str, int], raw: socket.socket, shown: str) -> None:
+    def _shake_hands(self, endpoint: tuple[str, int], raw: socket.socket, shown: str) -> None:
         try:
             sock = self._context.wrap_socket(
                 raw, server_hostname=self._node, do_handshake_on_connect=False
@@ -201,12 +201,12 @@ class Dial:
             else:
                 del self._tries[handshake]
                 self._end()
-                self._opened(sock, place)
+                self._opened(sock, endpoint)
 
         handshake.begin(done, failed)
 
     def _refused(self, attempt: object, shown: str, error: OSError) -> None:
-        """A place is none: take the next."""
+        """An endpoint does not lead to the node: take the next."""
         self._tries.pop(attempt, None)
         self._refusals[shown] = error
         self._next()
@@ -224,7 +224,7 @@ class Dial:
 
     def _give_up(self) -> None:
         self._end()
-        reasons = [f"{place}: {reason_of(error)}" for place, error in self._refusals.items()]
+        reasons = [f"{endpoint}: {reason_of(error)}" for endpoint, error in self._refusals.items()]
         failure = CommunicationError(f"cannot connect: {'; '.join(reasons)}", where=self._address)
         errors = [*self._refusals.values()]
         # What the node itself says counts more than what other machines say at its addresses.
@@ -236,7 +236,7 @@ class Dial:
 
 
 def _look_up(
-    place: tuple[str, int], loop: Loop, found: Callable[[list[Any] | OSError], None]
+    endpoint: tuple[str, int], loop: Loop, found: Callable[[list[Any] | OSError], None]
 ) -> None:
     """Ask for the addresses of a name, on a separate thread, because the system call blocks."""
     try:
@@ -248,7 +248,7 @@ def _look_up(
 
     def ask() -> None:
         try:
-            results.append(socket.getaddrinfo(*place, type=socket.SOCK_STREAM))
+            results.append(socket.getaddrinfo(*endpoint, type=socket.SOCK_STREAM))
         except Exception as error:  # noqa: BLE001 - the loop waits for a result
             results.append(error if isinstance(error, OSError) else OSError(str(error)))
         os.eventfd_write(bell, 1)
@@ -259,7 +259,7 @@ def _look_up(
         found(results[0])
 
     loop.add_reader(bell, heard)
-    start_thread(f"look up {place[0]}", ask)
+    start_thread(f"look up {endpoint[0]}", ask)
 
 
 def _nothing() -> None:

@@ -36,10 +36,10 @@ def is_node(text: str) -> bool:
 
 
 def parse_address(address: str) -> tuple[str, list[tuple[str, int]]]:
-    """Return node id and places, host and port each, of ``tls://NODEID@host:port,host:port``.
+    """Return node id and endpoints, host and port each, of ``tls://NODEID@host:port,host:port``.
 
-    A place that begins with a slash is a Unix socket, whose other end leads to the node; it has
-    port 0 (:func:`socket_place`).
+    An endpoint that begins with a slash is a Unix socket, whose other end leads to the node; it has
+    port 0 (:func:`socket_endpoint`).
 
     Raises:
         CommunicationError: It is not written so.
@@ -48,41 +48,41 @@ def parse_address(address: str) -> tuple[str, list[tuple[str, int]]]:
         >>> parse_address("n1.grove.sapwood@[::1]:7000,localhost:7001")
         ('n1.grove.sapwood', [('::1', 7000), ('localhost', 7001)])
     """
-    node, separator, places = address.removeprefix("tls://").rpartition("@")
+    node, separator, endpoints = address.removeprefix("tls://").rpartition("@")
     if not separator or not is_node(node.lower()):
         raise CommunicationError(
             "no address of a node", where=address, hint="write tls://NODEID@host:port"
         )
-    return node.lower(), [parse_place(place, address) for place in places.split(",")]
+    return node.lower(), [parse_endpoint(endpoint, address) for endpoint in endpoints.split(",")]
 
 
-def socket_place(path: str) -> str:
-    """Return how a Unix socket is written as a place of an address.
+def socket_endpoint(path: str) -> str:
+    """Return how a Unix socket is written as an endpoint of an address.
 
     Example:
-        >>> place = socket_place("/run/a,b@c/head.sock")
-        >>> place, parse_address(f"n1.grove.sapwood@{place}")[1]
+        >>> endpoint = socket_endpoint("/run/a,b@c/head.sock")
+        >>> endpoint, parse_address(f"n1.grove.sapwood@{endpoint}")[1]
         ('/run/a%2Cb%40c/head.sock', [('/run/a,b@c/head.sock', 0)])
     """
     return quote(path)
 
 
-def parse_place(place: str, address: str) -> tuple[str, int]:
-    """Return host and port of one place of an address.
+def parse_endpoint(endpoint: str, address: str) -> tuple[str, int]:
+    """Return host and port of one endpoint of an address.
 
     Raises:
         CommunicationError: It is not written so.
     """
-    if place.startswith("/"):
-        return unquote(place), 0
-    host, separator, port = place.rpartition(":")
+    if endpoint.startswith("/"):
+        return unquote(endpoint), 0
+    host, separator, port = endpoint.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     number = int(port) if port.isascii() and port.isdecimal() and len(port) < 6 else -1
     if bracketed:
         host = host[1:-1]
     if not separator or not host or bracketed != (":" in host) or not 0 <= number < 65536:
         raise CommunicationError(
-            f"not HOST:PORT: {shown(place)}",
+            f"not HOST:PORT: {shown(endpoint)}",
             where=address,
             hint="write host:port, an IPv6 host in brackets",
         )

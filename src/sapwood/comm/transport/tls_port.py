@@ -20,7 +20,7 @@ from sapwood.comm.transport.tls_connection import (
     reason_of,
     shown_address,
 )
-from sapwood.comm.transport.tls_identity import accepting_context, node_of, parse_place
+from sapwood.comm.transport.tls_identity import accepting_context, node_of, parse_endpoint
 from sapwood.core.errors import CommunicationError
 from sapwood.core.failures import OUT_OF_DESCRIPTORS
 from sapwood.security.credentials import Credentials
@@ -32,7 +32,7 @@ MAX_HANDSHAKES = 256
 """Peers of one port that may be in their handshake at a time; the others wait."""
 
 HANDSHAKE_TURN = 1.0
-"""Seconds after which a handshake is given up if others wait for its place."""
+"""Seconds after which a handshake is given up if others wait for its slot."""
 
 ACCEPT_TURN = 16
 """Connections that are accepted before others have their turn."""
@@ -473,8 +473,8 @@ def _listen_at(address: str) -> socket.socket:
     Raises:
         CommunicationError: The address is malformed or cannot be used.
     """
-    places = address.removeprefix("tls://").rpartition("@")[2]
-    host, port = parse_place(places, address)
+    endpoints = address.removeprefix("tls://").rpartition("@")[2]
+    host, port = parse_endpoint(endpoints, address)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, name = found[0][0], found[0][4]

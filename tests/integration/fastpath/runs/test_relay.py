@@ -254,7 +254,7 @@ def test_links_that_break_go_on(standing: sapwood.Cluster, until: Until, tmp_pat
     cluster = standing
     flow(cluster, until)
     run = cluster.run(Growing(folder=str(tmp_path)), range(10))
-    place = embedded(cluster.session).host.place
+    place = embedded(cluster.session).host.driver
 
     def cut() -> None:
         for line in list(place.links.connections.values()):

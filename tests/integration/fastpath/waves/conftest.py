@@ -37,7 +37,7 @@ def make_exchanging(make_session: MakeSession) -> MakeSession:
 
     def make(agents: int, fanout: int = 0, **options: Any) -> EmbeddedSession:
         session = make_session(agents, fanout, **{"spin": 0.001, **options})
-        session.on_loop(session.shortcut.start, session.host.place)
+        session.on_loop(session.shortcut.start, session.host.driver)
         return session
 
     return make

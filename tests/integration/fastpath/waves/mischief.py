@@ -33,7 +33,7 @@ class Mischief:
         threading.Timer(0.02, self._signal, [pid, signal.SIGCONT]).start()
 
     def _cut(self) -> None:
-        for line in list(self.session.host.place.links.connections.values()):
+        for line in list(self.session.host.driver.links.connections.values()):
             if self.rng.random() < 0.5:
                 line.connection.abort()
 

@@ -313,7 +313,7 @@ def test_without_the_library_waves_go_the_common_way(
     monkeypatch.setenv(native.LIBRARY, str(tmp_path / "none.so"))
     native.load.cache_clear()
     session = make_session(2)
-    session.on_loop(session.shortcut.start, session.host.place)
+    session.on_loop(session.shortcut.start, session.host.driver)
     stream = session.open_stream("echo", {"x": "sum"})
     for number in range(50):
         assert stream.exchange({"x": number}, TIMEOUT).total == {"x": 2 * number}

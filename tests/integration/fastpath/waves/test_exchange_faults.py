@@ -93,7 +93,7 @@ def test_whatever_comes_in_whatever_order(make: MakeSession, seed: int) -> None:
 def test_links_that_break_go_on_where_they_were(make: MakeSession, flow: Flow) -> None:
     session = make(3)
     stream = session.open_stream("echo", {"x": "sum"})
-    place = session.host.place
+    place = session.host.driver
     pids = [session.supervisor.processes[rank].pid for rank in (1, 2, 3)]
 
     def cut() -> None:

@@ -37,7 +37,7 @@ from sapwood.comm.transport.tls_identity import (
     connecting_context,
     is_node,
     parse_address,
-    socket_place,
+    socket_endpoint,
 )
 from sapwood.comm.transport.tls_port import TlsPort
 from sapwood.core.errors import CommunicationError, ConfigurationError
@@ -526,7 +526,7 @@ def test_a_unix_socket_that_leads_to_a_node_is_a_place(
         port.loop.add_reader(tunnel.fileno(), carry)
         with socket.create_server((HOST, 0)) as taken:
             unused = taken.getsockname()[1]
-        place = socket_place(str(path))
+        place = socket_endpoint(str(path))
         address = f"tls://{ROOT}@{HOST}:{unused},{place}"
         end = port.dial(authority.credentials(LEAF), address=address)
         assert end.connections[0].peer == ROOT
