@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import SimpleNamespace
@@ -175,14 +175,11 @@ class SessionOfServer(EffectRoutes):
             post=self._post, new_stream=lambda: next(numbers), hosts=(), node=None
         )
 
-    @property
-    def supervisor(self) -> Any:
-        """Its places."""
-        return SimpleNamespace(processes=self.views())
-
-    def view_of(self, one: Any) -> PlaceView:
-        """Return a place as users see it."""
-        return PlaceView(one.rank, one.pid, one.state, one.incarnation)
+    def places(self, ranks: Iterable[int]) -> list[PlaceView]:
+        """Return places as users see them."""
+        found = self.views()
+        records = [found[rank] for rank in ranks]
+        return [PlaceView(one.rank, one.pid, one.state, one.incarnation) for one in records]
 
     def post_to_core(self, event: ev.Event) -> None:
         """Give the core of this root an event."""

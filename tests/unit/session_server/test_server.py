@@ -69,7 +69,7 @@ class Root:
                 hosts=(), new_stream=lambda: next(streams), post=self.posted.append
             ),
             supervisor=SimpleNamespace(processes=[None] * 3),
-            view_of=lambda _one: SimpleNamespace(),
+            places=lambda ranks: [SimpleNamespace() for _rank in ranks],
             post_of_stream=self.posted.append,
             of_stream={},
             streams=SimpleNamespace(filters=self),
