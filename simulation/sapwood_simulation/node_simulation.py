@@ -34,6 +34,7 @@ from sapwood.core.errors import (
     SapwoodError,
     SecurityError,
 )
+from sapwood.core.futures import when_done
 from sapwood.core.topology import ROOT, Tree, flat
 from sapwood.environment.settings import NodeSettings
 from sapwood.lifecycle import events as lev
@@ -154,6 +155,11 @@ class _Control(ControlTree):
         )
         self._loop = cast("Any", simulation.loop)
         self.machines.listen(cast("Any", simulation.loop))
+
+    def _off_loop(self, name: str, function: Callable[..., None], *args: Any) -> None:
+        """Call a function at once: a thread would make its time differ between runs."""
+        del name
+        function(*args)
 
     def _new_session(self, options: SessionOptions) -> EmbeddedSession:
         del options
@@ -302,14 +308,21 @@ class NodeSimulation(Simulation):
             clock=time.time(),  # the head compares it with this machine's clock
         )
         request = JoinRequest("" if machine.node else machine.token, _request(), facts)
-        try:
-            answer = self.control.desk.admit(request, machine.node, "")
-        except CommunicationError:
+        found = self.control.desk.admit(request, machine.node, "")
+        when_done(found, functools.partial(self._answered, machine, asks, pause))
+
+    def _answered(
+        self, machine: Machine, asks: int, pause: float, found: Future[JoinAnswer]
+    ) -> None:
+        """Send the answer of the head to a machine."""
+        error = found.exception()
+        if isinstance(error, CommunicationError):
             self._ask_later(machine, asks, pause)
             return
-        except SecurityError as error:
+        if isinstance(error, SecurityError):
             self._refused(machine, error)
             return
+        answer = found.result()
         self._joined_count += 1
         self._again += bool(machine.node)
         if self._random.random() < self._lost_answers:

@@ -59,6 +59,10 @@ class VirtualLoop:
         """Have a function called next."""
         self.call_later(0.0, function, *args)
 
+    def call_soon_threadsafe(self, function: Callable[..., Any], *args: Any) -> None:
+        """Have a function called next; there is one thread."""
+        self.call_soon(function, *args)
+
     def run_due(self) -> None:
         """Call what is due."""
         while self._due and self._due[0][0] <= self.time():

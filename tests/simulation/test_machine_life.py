@@ -76,20 +76,13 @@ class Machine:
         self.asks = 0
 
 
-class Loop(VirtualLoop):
-    """The loop of the head and of the session."""
-
-    def call_soon_threadsafe(self, function: Callable[..., Any], *args: Any) -> None:
-        self.call_soon(function, *args)
-
-
 class World:
     """A head, its machines, and a session on them."""
 
     def __init__(self, seed: int) -> None:
         self.chance = chance = random.Random(seed)  # noqa: S311 - chance that can be repeated
         self.clock = VirtualClock()
-        self.loop = cast("Any", Loop(self.clock))
+        self.loop = cast("Any", VirtualLoop(self.clock))
         self._pids = iter(range(100, 1_000_000))
         # The head.
         self.sessions = SessionsOnNodes()

@@ -23,6 +23,7 @@ from sapwood.comm.link_figures import LinkFigures
 from sapwood.comm.transport.tls_port import TakeSocket
 from sapwood.contexts.launchers.base import Launcher
 from sapwood.core.errors import ClosedError, ConfigurationError, SapwoodError
+from sapwood.core.failures import start_thread
 from sapwood.core.futures import CallerFuture
 from sapwood.core.topology import flat
 from sapwood.environment.settings import CacheSettings, NodeSettings
@@ -122,8 +123,8 @@ class ControlTree:
             tokens or InvitationStore(NODES, authority.pin, time.time),
             JoinPolicy(settings, options.restart, generation, denied),
             note,
-            self._configuration_of,
             self._later,
+            self._off_loop,
         )
         self._daemons = DaemonSource(
             launcher,
@@ -174,10 +175,6 @@ class ControlTree:
 
     def _new_session(self, options: SessionOptions) -> EmbeddedSession:
         return EmbeddedSession(options, nodes=self._daemons)
-
-    def _configuration_of(self, rank: int) -> bytes:
-        """Return what a daemon needs to know, encoded."""
-        return self.session.host.configuration_of(rank)
 
     @property
     def authority(self) -> Authority:
@@ -353,6 +350,10 @@ class ControlTree:
         if self._loop is not None:
             with contextlib.suppress(ClosedError):
                 self._loop.call_soon_threadsafe(self._loop.call_later, seconds, function, *args)
+
+    def _off_loop(self, name: str, function: Callable[..., None], *args: Any) -> None:
+        """Call a function on a separate thread."""
+        start_thread(name, function, *args)
 
     def _renew(self) -> None:
         """Show another certificate from now on: this one ends soon."""

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, NoReturn
 
 from sapwood.core.errors import CommunicationError, SapwoodError, SecurityError
-from sapwood.core.failures import start_thread
 from sapwood.core.futures import CallerFuture
 from sapwood.core.hostset import fold_hosts
 from sapwood.environment.settings import NodeSettings, RestartSettings
@@ -81,8 +80,8 @@ class JoinDesk:
         tokens: The tokens by which machines may join.
         policy: How machines become nodes.
         note: Receives an event for each machine that is admitted or refused.
-        configuration_of: Returns what a daemon needs to know, encoded, by its rank.
         later: Calls a function after some seconds, on the loop; from any thread.
+        off_loop: Calls a function on a separate thread of a name.
     """
 
     def __init__(
@@ -93,8 +92,8 @@ class JoinDesk:
         tokens: InvitationStore,
         policy: JoinPolicy,
         note: NoteEvent,
-        configuration_of: Callable[[int], bytes],
         later: Callable[..., Any],
+        off_loop: Callable[..., object],
     ) -> None:
         self._machines = machines
         self._registry = registry
@@ -102,8 +101,8 @@ class JoinDesk:
         self._tokens = tokens
         self._policy = policy
         self._note = note
-        self._configuration_of = configuration_of
         self._later = later
+        self._off_loop = off_loop
         self._expected: dict[str, int] = {}  # incarnations, by the ids of tokens of launchers
         self._token_users: dict[str, deque[str]] = {}
         self._refused = RefusedMachines()
@@ -200,7 +199,7 @@ class JoinDesk:
         except SapwoodError as error:
             end(partial(_raise, error))
         else:
-            start_thread("sapwood-redeem", redeem, token)
+            self._off_loop("sapwood-redeem", redeem, token)
         return answer
 
     def _turned_away(self, request: JoinRequest, address: str, error: SapwoodError) -> None:
@@ -270,7 +269,7 @@ class JoinDesk:
             certificate,
             rank,
             admitted.incarnation,
-            self._configuration_of(rank),
+            self._machines.configuration_of(rank),
             self._registry.name_of(rank),
             self._policy.restart,
             list(dict.fromkeys(self._policy.settings.components)),

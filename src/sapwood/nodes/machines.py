@@ -135,6 +135,10 @@ class MachineSupervisor:
             raise InternalError("the life cycle of machines answers each machine that asks")
         return admitted
 
+    def configuration_of(self, rank: int) -> bytes:
+        """Return what the daemon of a machine needs to know, encoded."""
+        return self._session().host.configuration_of(rank)
+
     def expect(self, spec: orders.ProcessSpec) -> None:
         """Let a daemon join."""
         self.post(mev.DaemonExpected(spec.rank, spec.incarnation))
