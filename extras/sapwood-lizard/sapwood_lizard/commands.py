@@ -45,20 +45,27 @@ from sapwood_lizard.store import ProgramStore
 app = typer.Typer(help="Register and run programs of lizard-slayer.", no_args_is_help=True)
 
 Folder = Annotated[
-    str, typer.Argument(metavar="DIR", help="Folder with config.yaml and what it names.")
+    str, typer.Argument(metavar="DIR", help="Folder with config.yaml and the files that it names.")
 ]
-Checksum = Annotated[str, typer.Argument(metavar="CHECKSUM", help="What load printed.")]
+Checksum = Annotated[
+    str, typer.Argument(metavar="CHECKSUM", help="Checksum, as `sapwood lizard load` printed it.")
+]
 Port = Annotated[
     int,
     typer.Option(
-        "--port", "-p", metavar="PORT", min=0, max=65535, help="Its port; 0 for a free one."
+        "--port",
+        "-p",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="Port to listen at; 0 for a free one.",
     ),
 ]
 Token = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="File with the token that requests must show."),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say what is done, on stderr.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Report the work on stderr.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 RunTimeLimit = Annotated[
     str | None,
@@ -73,7 +80,7 @@ Configured = Annotated[
     typer.Option(
         "--config",
         metavar="KEY=VALUE",
-        help="A setting of Sapwood, for example limits.time=10s; may be repeated.",
+        help="Setting of Sapwood, for example limits.time=10s; may be repeated.",
     ),
 ]
 
@@ -88,12 +95,12 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="What the runner module gets in run_settings; may be repeated.",
+            help="Value for the runner module, in run_settings; may be repeated.",
         ),
     ] = None,
     agents: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Agents to start; default: one a processor core."),
+        typer.Option(metavar="N", min=1, help="Agents to start; default: one for each core."),
     ] = None,
     fanout: Annotated[
         int | None,
@@ -101,7 +108,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     ] = None,
     runner: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The runner module; default: runner.py in the folder."),
+        typer.Option(metavar="FILE", help="Runner module; default: runner.py in the folder."),
     ] = None,
     seed: Annotated[
         int,
@@ -112,7 +119,7 @@ def run(  # noqa: PLR0913 - each parameter is one option of the command line
     run_time_limit: RunTimeLimit = None,
     max_iterations: MaxIterations = None,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print what the runner module prints, not more.")
+        bool, typer.Option("--quiet", "-q", help="Print only what the runner module prints.")
     ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show progress as lines, also into a file.")
@@ -185,7 +192,9 @@ def server(  # noqa: PLR0913 - each parameter is one option of the command line
     port: Port = 5000,
     agents: Annotated[
         int,
-        typer.Option(metavar="N", min=0, help="Its own agents; default: one for each core or GPU."),
+        typer.Option(
+            metavar="N", min=0, help="Agents of the server; default: one for each core or GPU."
+        ),
     ] = 0,
     on: Annotated[
         str,
@@ -196,10 +205,11 @@ def server(  # noqa: PLR0913 - each parameter is one option of the command line
     ] = "local",
     token: Token = None,
     certificate: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its certificate (PEM): it speaks TLS.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Certificate of the server (PEM), to serve with TLS."),
     ] = None,
     key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The key of the certificate (PEM).")
+        Path | None, typer.Option(metavar="FILE", help="Key of the certificate (PEM).")
     ] = None,
     seed: Annotated[
         int,
@@ -251,18 +261,22 @@ def server(  # noqa: PLR0913 - each parameter is one option of the command line
 def client(  # noqa: PLR0913 - each parameter is one option of the command line
     *,
     port: Annotated[
-        int, typer.Option("--port", "-p", metavar="PORT", min=1, max=65535, help="The server's.")
+        int,
+        typer.Option("--port", "-p", metavar="PORT", min=1, max=65535, help="Port of the server."),
     ] = 5000,
     address: Annotated[
         str,
         typer.Option(
-            "--addr", "-a", metavar="HOST", help="The server: a name, an address, or https://…"
+            "--addr",
+            "-a",
+            metavar="HOST",
+            help="Server: a host name, an address, or https://HOST.",
         ),
     ] = "localhost",
     agents: Annotated[
         int,
         typer.Option(
-            metavar="N", min=0, help="Agents that it brings; default: one a GPU, or else a core."
+            metavar="N", min=0, help="Agents to bring; default: one for each GPU, or else core."
         ),
     ] = 0,
     no_gpu: Annotated[
@@ -281,18 +295,25 @@ def client(  # noqa: PLR0913 - each parameter is one option of the command line
     token: Token = None,
     certificate: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The certificate that the server's is signed by (PEM)."),
+        typer.Option(
+            metavar="FILE", help="Certificate that signed the server's certificate (PEM)."
+        ),
     ] = None,
     client_port: Annotated[
         int,
-        typer.Option(metavar="PORT", min=0, max=65535, help="Its own, on loopback; default: free."),
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Port of the client, on loopback; default: a free one.",
+        ),
     ] = 0,
     keep: Annotated[
         bool, typer.Option("--keep", "-k", help="Keep the folder of its programs at the end.")
     ] = False,
     retry: Annotated[
         str,
-        typer.Option(metavar="TIME", help="How long to look for the server again after its end."),
+        typer.Option(metavar="TIME", help="How long to try to reach a server that has ended."),
     ] = "60s",
     quiet: Quiet = False,
     verbose: Verbose = False,
