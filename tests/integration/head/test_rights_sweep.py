@@ -271,8 +271,8 @@ def owning(swept: SweptHead, caller: Caller) -> None:
 @pytest.fixture(autouse=True)
 def parting(swept: SweptHead, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Do nothing about sessions on nodes that exist in the list of the head only."""
-    monkeypatch.setattr(swept.head.control, "part", lambda _: None)
-    monkeypatch.setattr(swept.head.control, "join", lambda _: None)
+    monkeypatch.setattr(swept.head.control.access, "part", lambda _: None)
+    monkeypatch.setattr(swept.head.control.access, "join", lambda _: None)
     yield
     swept.head.on_nodes._sessions.clear()
     swept.head.commands._owners.clear()
@@ -350,7 +350,8 @@ class WatchedStore:
     def __getattr__(self, name: str) -> Any:
         thread = threading.current_thread().name
         # On the loop there are timers as well: only what a call does counts.
-        serves = any(frame.name == "_serve" for frame in traceback.extract_stack())
+        # Not extract_stack, which reads the lines of the sources: it opens files.
+        serves = any(frame.f_code.co_name == "_serve" for frame, _ in traceback.walk_stack(None))
         if serves or thread != "sapwood-service":
             self._used.add(thread)
         return getattr(self._store, name)
