@@ -67,7 +67,7 @@ def find_clusters(
         print_json({"clusters": found})
         return
     rows = [(one.name, one.cluster, ", ".join(one.places), one.pin) for one in found]
-    write(table("", ("name", "cluster", "places", "pin"), rows, wrap="pin"))
+    write(table("", ("name", "cluster", "addresses", "pin"), rows, wrap="pin"))
 
 
 @reporting

@@ -70,7 +70,7 @@ def change(
     for row in found:
         typer.echo(f"{row.key} = {row.value}  ({row.origin})")
         if row.counts:
-            typer.echo(f"It counts {row.counts}.")
+            typer.echo(f"It applies {row.counts}.")
     if others:
         typer.echo(f"Sessions that keep what they were made with: {', '.join(others)}.")
 

@@ -143,7 +143,7 @@ def _end(record: session_records.SessionRecord, report: session_records.SessionR
         return "never"
     left = _left(record, report)
     soon = f"in {_time(left)} if no client attaches; " if left is not None else ""
-    return f"{soon}{record.idle:g} s after the last one left"
+    return f"{soon}{_time(record.idle)} after the last client detached"
 
 
 def _left(

@@ -172,7 +172,7 @@ def _activity_rows(node: str, activity: NodeActivity) -> Iterable[tuple[str, ...
         name = session.session + (" (abandoned)" if session.abandoned else "")
         yield (node, "zygote", name, *_process(session.zygote, activity.clock))
         for process in sorted(session.processes, key=lambda one: one.rank):
-            yield (node, "place", name, *_process(process, activity.clock))
+            yield (node, "process", name, *_process(process, activity.clock))
     for command in activity.commands:
         words = " ".join(command.arguments)
         yield (node, "command", words, *_process(command.process, activity.clock))

@@ -259,7 +259,7 @@ def _nodes(nodes: Sequence[calls.NodeSnapshot], room: int) -> list[RenderableTyp
         )
         for one in order[:room]
     ]
-    columns = ("node", "state", "load", ">", "cores>", "free>", "places>", "rtt>")
+    columns = ("node", "state", "load", ">", "cores>", "free>", "processes>", "rtt>")
     parts: list[RenderableType] = [table("Nodes", columns, rows)]
     if len(order) > room:
         parts.append(Text(f"… {len(order) - room} more, less busy", style="dim"))

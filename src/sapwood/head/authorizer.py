@@ -131,7 +131,7 @@ class Authorizer:
         try:
             if caller.rights is None:
                 raise SecurityError(
-                    "the head wants to see a credential first",
+                    "authentication required: this call needs a credential",
                     hint='give one: sapwood.connect(…, credential="FILE")',
                 )
             caller.rights.require(right, self._clock(), session=session, node=node)

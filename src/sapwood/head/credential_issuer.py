@@ -189,7 +189,7 @@ class CredentialIssuer:
             self._issued[made.id] = facts
         self._note(
             "credential.issued",
-            f"issued for {facts.subject or 'any holder'}: {', '.join(facts.rights)}",
+            f"issued a credential for {facts.subject or 'any holder'}: {', '.join(facts.rights)}",
             session=facts.session,
             facts={
                 "id": made.id,

@@ -169,7 +169,7 @@ class NodeSessions:
             rights = caller.granted
             self._ledger.note_caused(
                 "session.created",
-                f"it takes nodes for {rights.subject or 'the user of the head'}",
+                f"started to use nodes for {rights.subject or 'the user of the head'}",
                 rights.owner,
                 session=made.shown,
                 facts={"client": str(caller.number), "address": caller.address or "here"},
@@ -184,7 +184,7 @@ class NodeSessions:
             del self._sessions[name, host]
         known.forget()
         self._control.access.part(known)
-        self._left(known, "it was closed")
+        self._left(known, "closed")
         return True
 
     def spawned(self, caller: ServiceCaller, host: int, spawning: messages.SpawnProcesses) -> None:

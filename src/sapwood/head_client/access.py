@@ -43,7 +43,7 @@ class HeadAccess:
 
     Args:
         name: What the user calls the cluster, or ``sapwood://host:port`` for a head on another
-            machine, which wants to see a credential.
+            machine, which needs a credential.
         credential: What this side may do; None for all, at a head of one's own on this machine.
         holder: The key of its holder, if the credential names one.
         listen: Where this side listens for the nodes of its sessions, if the head is elsewhere.

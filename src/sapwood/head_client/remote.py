@@ -180,7 +180,7 @@ def way_to(
     if name.startswith(SCHEME):
         if credential is None:
             raise SecurityError(
-                "a head on another machine wants to see a credential",
+                "authentication required: a head on another machine needs a credential",
                 where=name,
                 hint="`sapwood credential issue --role user --cluster NAME` on the head's machine "
                 "makes one",

@@ -216,7 +216,7 @@ class WebApplication:
             yield self._pool.own
         else:
             raise UnauthorizedError(
-                "this server wants to see a credential",
+                "authentication required: this server needs a credential",
                 hint="send `Authorization: Bearer CREDENTIAL`; `sapwood credential issue` makes "
                 "one, and `sapwood dashboard` lets a browser in",
             )

@@ -707,8 +707,8 @@ def test_a_stranger_is_told_nothing(up: UpHead) -> None:
         with up.raw() as raw:
             raw.sendall(framed(call, {"name": "n1"}))
             said = msgspec.msgpack.decode(received(raw))
-            assert "wants to see a credential first" in said["error"]["what"]
-    with pytest.raises(SecurityError, match="wants to see a credential"), up.access(None):
+            assert "needs a credential" in said["error"]["what"]
+    with pytest.raises(SecurityError, match="needs a credential"), up.access(None):
         pass
 
 
@@ -878,7 +878,10 @@ def test_events_are_found_and_followed(up: UpHead) -> None:
         up.head.ledger.note("node.lost", "not asked for", node="n1")
         up.issue("run", subject="yan")
         until(lambda: len(heard) == 2)
-        assert [one.text for one in heard] == ["issued for zoe: run", "issued for yan: run"]
+        assert [one.text for one in heard] == [
+            "issued a credential for zoe: run",
+            "issued a credential for yan: run",
+        ]
         with pytest.raises(ConfigurationError, match="is not a kind of event"):
             head.client.call_within(PATIENCE, Events.follow, EventQuery(kinds=["x"]))
         page = head.client.call_within(

@@ -298,7 +298,7 @@ def test_commands_show_the_credential_that_a_variable_names(
     found = sapwood.execute(["id", "-u"], on, credential=nobodys)
     assert found.nodes["roots"].stdout.split() == [uid]
     words = ("exec", "--on", on, "--no-label", "--", "id", "-u")
-    assert "wants to see a credential" in node.cli.run_apart(*words, status=7)
+    assert "needs a credential" in node.cli.run_apart(*words, status=7)
     monkeypatch.setitem(node.cli.environment, "SAPWOOD_CREDENTIAL_FILE", str(nobodys))
     assert node.cli.run_apart(*words).split() == [uid.decode()]
 

@@ -98,5 +98,5 @@ def test_an_idle_session_ends_by_the_changed_policy_unless_its_creator_has_chose
 
 def test_the_command_says_what_a_change_does_not_reach(head: Head) -> None:
     said = run("policy", "set", "limits.credential_life", "90d")
-    assert "It counts for credentials that are issued from now on." in said
+    assert "It applies to credentials that are issued from now on." in said
     head.policy.set("limits.credential_life", "", "")

@@ -172,7 +172,7 @@ def test_every_page_is_drawn_without_errors_and_has_a_twin_as_json(
         "overview": "24 nodes are ready",
         "tree": "24 nodes",
         "nodes": "n24",
-        "nodes/n2": "place",
+        "nodes/n2": "zygote",
         "runs": "iteration 1/4",
         "runs/aa11bb22": "They waited most for agent 2",
         "sessions": "day",
@@ -389,7 +389,7 @@ def test_the_timeline_is_zoomed_by_keys_and_says_what_is_pointed_at(
     canvas.focus()
     page.page.keyboard.press("+")
     assert canvas.evaluate("one => one.toDataURL()") != before
-    page.page.get_by_text("The sums, as a table").click()
+    page.page.get_by_text("Totals as a table").click()
     page.page.get_by_role("button", name="waited").first.click()
     assert page.page.locator("th[aria-sort]").count() == 1
     assert "<b>hello</b>" in page.page.locator("pre.log").inner_text()

@@ -162,8 +162,8 @@ def test_what_runs_is_a_row_for_each_process() -> None:
     assert [line.split()[1] for line in lines[1:6]] == [
         "daemon",
         "zygote",
-        "place",
-        "place",
+        "process",
+        "process",
         "command",
     ]
     assert [line.split()[3] for line in lines[3:5]] == ["1", "2"]

@@ -78,8 +78,8 @@ def test_the_next_head_knows_what_was_issued_and_revoked(kept: Kept) -> None:
     assert rights.subject == "two"
     assert Capability.parse(two.text).authority == PIN
     assert kept.noted == [
-        "credential.issued: issued for one: run",
-        "credential.issued: issued for two: run",
+        "credential.issued: issued a credential for one: run",
+        "credential.issued: issued a credential for two: run",
         "credential.revoked: revoked the credential of one me",
     ]
 

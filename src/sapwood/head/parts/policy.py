@@ -323,7 +323,7 @@ class Policy(HeadPart):
 
 _LIFE: Key = ("limits", "credential_life")
 
-_FOR_ISSUED = "for credentials that are issued from now on"
+_FOR_ISSUED = "to credentials that are issued from now on"
 
 _ROLE: Key = (TABLE, "roles", "x", "rights")
 

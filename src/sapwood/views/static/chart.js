@@ -42,7 +42,7 @@ export class Chart extends View {
     this.picture.setAttribute("height", SIZE.height);
     if (!series.length) {
       this.picture.setAttribute("aria-label", `${this.title}: nothing yet`);
-      this.picture.replaceChildren(svg("text", { x: 12, y: 40, class: "detail" }, "Nothing yet."));
+      this.picture.replaceChildren(svg("text", { x: 12, y: 40, class: "detail" }, "No data yet."));
       return;
     }
     const points = series.flatMap((one) => one.points);

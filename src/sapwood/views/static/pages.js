@@ -14,7 +14,7 @@ const LOG_PAUSE = 2000; // milliseconds between two looks at logs
 const KEPT_LINES = 2000;
 
 const code = (text) => h("code", {}, text);
-const empty = (text, words) => h("span", {}, `${text} `, code(command(words)), " fills this page.");
+const empty = (text, words) => h("span", {}, `${text} `, code(command(words)), " starts one.");
 const link = (to, text) => h("a", { href: `#/${to}` }, text);
 const card = (...children) => h("section", { class: "card" }, ...children);
 
@@ -95,7 +95,7 @@ function treeOfSession({ id, name, places, left_out: leftOut }, loads) {
     vertices.set(one.rank, {
       id: `${id}/${one.rank}`,
       name: one.kind === "root" ? name : `${one.kind} ${one.rank}`,
-      noun: "place",
+      noun: "process",
       state: one.state,
       load: loads?.get(node) ?? null,
       detail: [node && `on ${node}`, one.state === "ready" ? "" : one.state, (one.incarnation ?? 1) > 1 && `process ${one.incarnation}`].filter(Boolean).join(", ") || one.state,
@@ -126,11 +126,11 @@ function overview(main) {
   const rates = card();
   const loads = card();
   const rate = new Chart(rates, "Items per second, all runs", count);
-  const load = new Chart(loads, "Load: processes that want to run, all nodes", (value) => value.toFixed(1));
+  const load = new Chart(loads, "Load (runnable processes), all nodes", (value) => value.toFixed(1));
   const points = { rate: [], load: [] };
-  const runs = runTable("Runs that go on", RUNS.filter((one) => !["session", "began"].includes(one.name)));
-  const programs = new Table("Connected programs", PROGRAMS, { key: (row) => row.name, empty: "No program uses nodes by sapwood.connect or --on." });
-  const events = eventTable("The last events", false, EVENTS.filter((one) => ["time", "what"].includes(one.name)));
+  const runs = runTable("Active runs", RUNS.filter((one) => !["session", "began"].includes(one.name)));
+  const programs = new Table("Connected programs", PROGRAMS, { key: (row) => row.name, empty: "No program uses nodes by sapwood.connect or --on head." });
+  const events = eventTable("Latest events", false, EVENTS.filter((one) => ["time", "what"].includes(one.name)));
   main.append(
     card(h("h3", {}, "Health"), sentence, alerts),
     card(list),
@@ -230,7 +230,7 @@ const NODES = [
   { name: "load", cell: (row) => (row.load === null ? "" : row.load.toFixed(2)), sort: (row) => row.load ?? -1, number: true },
   { name: "cores", cell: (row) => String(row.cores || ""), sort: (row) => row.cores, number: true, optional: true },
   { name: "free", cell: (row) => (row.free_memory ? size(row.free_memory) : ""), sort: (row) => row.free_memory, number: true },
-  { name: "places", cell: (row) => String(row.processes), sort: (row) => row.processes, number: true },
+  { name: "processes", cell: (row) => String(row.processes), sort: (row) => row.processes, number: true },
   { name: "rtt", cell: (row) => (row.round_trip === null ? "" : seconds(row.round_trip)), sort: (row) => row.round_trip ?? -1, number: true, optional: true },
   { name: "queue", cell: (row) => size(row.queued), sort: (row) => row.queued, number: true, optional: true },
   { name: "why", cell: (row) => [row.reason, ...row.trouble].filter(Boolean).join("; ") },
@@ -250,9 +250,9 @@ function oneNode(main, name) {
   const load = new Chart(loads, "Load", (value) => value.toFixed(2));
   const traffic = card();
   const bytes = new Chart(traffic, "Bytes per second between head and node", size);
-  const processes = new Table("What runs there", PROCESSES, { key: (row) => row.key, empty: empty("No session has places there.", "session create") });
+  const processes = new Table("Processes", PROCESSES, { key: (row) => row.key, empty: empty("No session has processes here.", "session create") });
   const components = new Table("Components", COMPONENTS, { key: (row) => row.name, empty: "The node has not said how its components are." });
-  const events = eventTable("What happened there");
+  const events = eventTable("Events");
   main.append(card(list, why), h("div", { class: "cards" }, loads, traffic), card(processes.element), h("div", { class: "cards" }, card(components.element), card(events.element)));
   const points = { load: [], sent: [], received: [] };
   const noted = [];
@@ -269,7 +269,7 @@ function oneNode(main, name) {
           ["Free memory", snapshot.free_memory ? size(snapshot.free_memory) : "not reported yet"],
           ["Round trip", snapshot.round_trip === null ? "unknown" : seconds(snapshot.round_trip)],
           ["Clock", `${snapshot.skew >= 0 ? "+" : "−"}${seconds(Math.abs(snapshot.skew))}`],
-          ["Since", moment(snapshot.since)],
+          ["Since", snapshot.since ? moment(snapshot.since) : "it joined"],
           ["Certificate ends", moment(snapshot.certificate_end)],
           ["Processor", facts ? facts.architecture : "unknown"],
         ]);
@@ -305,7 +305,7 @@ function processRows(activity) {
   const row = (what, name, process) => ({ what, name, ...process, key: `${what}/${process.pid}` });
   return [
     row("daemon", "", activity.daemon),
-    ...activity.sessions.flatMap((one) => [row("zygote", one.session, one.zygote), ...one.processes.map((process) => row("place", one.session, process))]),
+    ...activity.sessions.flatMap((one) => [row("zygote", one.session, one.zygote), ...one.processes.map((process) => row("process", one.session, process))]),
     ...activity.commands.map((one) => row("command", one.arguments.join(" "), one.process)),
   ];
 }
@@ -327,7 +327,7 @@ const COMPONENTS = [
 ];
 
 function runTable(caption, columns = RUNS) {
-  return new Table(caption, columns, { key: (row) => row.record.id, empty: empty("No run goes on without its user.", "run PROGRAM --detach") });
+  return new Table(caption, columns, { key: (row) => row.record.id, empty: empty("There is no detached run.", "run PROGRAM --detach") });
 }
 
 const PROGRAMS = [
@@ -368,8 +368,8 @@ function oneRun(main) {
   const home = h("div");
   main.append(missing, home);
   const picture = new RunPage(home);
-  const output = h("pre", { class: "log", tabindex: 0, "aria-label": "What agents print" });
-  main.append(card(h("h3", {}, "What agents print"), output));
+  const output = h("pre", { class: "log", tabindex: 0, "aria-label": "Output of agents" });
+  main.append(card(h("h3", {}, "Output of agents"), output));
   return {
     live: {
       topics: "run",
@@ -378,7 +378,7 @@ function oneRun(main) {
         picture.show(run);
       },
       output: ({ text }) => {
-        output.textContent = text || "Nothing yet.";
+        output.textContent = text || "No output yet.";
       },
       missing: (problem) => {
         home.hidden = true;
@@ -422,10 +422,10 @@ function oneSession(main, id) {
   const list = h("dl", { class: "figures" });
   const note = h("p", {});
   const attached = h("p", {});
-  const there = runTable("Runs on it");
-  const noted = eventTable("What happened to it");
+  const there = runTable("Runs in this session");
+  const noted = eventTable("Events");
   const home = h("div");
-  const places = card(h("h3", {}, "Its tree"), treeLegend(), home);
+  const places = card(h("h3", {}, "Tree"), treeLegend(), home);
   places.hidden = true;
   main.append(card(list, note, attached), places, card(there.element), card(noted.element));
   const drawing = new TreeDrawing(home, "Tree of the session");
@@ -461,11 +461,11 @@ function oneSession(main, id) {
           ["Owner", report?.owner || "nobody"],
           ["Streams", String(report?.streams ?? 0)],
           ["Created", moment(session.created)],
-          ["Ends", session.idle ? `${seconds(session.idle)} after the last one left` : "never by itself"],
+          ["Ends", session.idle ? `${seconds(session.idle)} after the last client detached` : "never automatically"],
           ["Process", String(session.pid || "none")],
         ]);
         note.textContent = noteOf(session);
-        attached.textContent = report?.clients?.length ? `Attached: ${report.clients.join(", ")}` : "Nobody is attached.";
+        attached.textContent = report?.clients?.length ? `Attached: ${report.clients.join(", ")}` : "No client is attached.";
         showRuns();
         showEvents();
       },
@@ -494,7 +494,7 @@ function eventTable(caption = "Events", search = false, columns = EVENTS) {
 }
 
 function events(main) {
-  const table = eventTable("Events, the newest first", true);
+  const table = eventTable("Events, newest first", true);
   main.append(card(table.element));
   const noted = [];
   return {
@@ -513,7 +513,7 @@ function logs(main) {
   const level = h("select", {}, ["info", "warning", "error"].map(option));
   const node = h("select", {}, h("option", { value: "" }, "the head"));
   const text = h("pre", { class: "log", tabindex: 0, "aria-label": "Log lines" }, "…");
-  main.append(card(h("div", { class: "fields" }, h("label", {}, "Log of ", node), h("label", {}, "Least level ", level)), text));
+  main.append(card(h("div", { class: "fields" }, h("label", {}, "Log of ", node), h("label", {}, "Minimum level ", level)), text));
   let from = { ring: "", next: 0, lines: [] };
   let timer = null;
   let turn = 0; // of the newest look: an older one that is answered late is dropped

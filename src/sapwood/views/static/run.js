@@ -80,13 +80,13 @@ export class RunPage {
   constructor(home) {
     this.head = h("section", { class: "card", "aria-label": "How far the run is" });
     this.result = h("section", { class: "card", "aria-label": "What the run gave", hidden: true });
-    this.worked = h("section", { class: "card", "aria-label": "Who worked and who waited" });
+    this.worked = h("section", { class: "card", "aria-label": "Timeline of agents" });
     this.sentence = h("p", {});
     const canvas = h("div");
     this.noTimeline = h("p", { class: "empty" }, "The run has noted no iteration yet.");
     this.sums = new Table("Work and waiting, by agent", SUMS, { key: (row) => row.name, empty: "No agent has worked yet." });
-    this.drawing = h("div", { hidden: true }, this.sentence, canvas, h("details", {}, h("summary", {}, "The sums, as a table"), this.sums.element));
-    this.worked.append(h("h3", {}, "Who worked, and who waited for whom"), this.noTimeline, this.drawing);
+    this.drawing = h("div", { hidden: true }, this.sentence, canvas, h("details", {}, h("summary", {}, "Totals as a table"), this.sums.element));
+    this.worked.append(h("h3", {}, "Timeline of agents"), this.noTimeline, this.drawing);
     this.timeline = new Timeline(canvas, "Timeline of the run by agent");
     const rates = h("section", { class: "card" });
     const metrics = h("section", { class: "card" });
@@ -94,8 +94,8 @@ export class RunPage {
     this.metrics = new Chart(metrics, "Metrics of the program", metric);
     this.metricHome = metrics;
     this.agents = new Table("Agents", AGENTS, { key: (row) => row.agent, empty: "No agent takes part yet.", search: true });
-    this.moves = new Table("Items that moved", MOVES, { key: (row) => row.key, empty: "Nothing has moved: every agent has kept its items." });
-    this.late = new Table("Items of late agents, done elsewhere as well", LATE, { key: (row) => row.key, empty: "No agent was late enough for another one to be asked." });
+    this.moves = new Table("Moved items", MOVES, { key: (row) => row.key, empty: "No items have moved." });
+    this.late = new Table("Stragglers (items mapped by another agent, too)", LATE, { key: (row) => row.key, empty: "No agent was late enough for another one to be asked." });
     this.losses = new Table("Losses and replacements", LOSSES, { key: (row) => row.key, empty: "No agent was lost." });
     this.functions = new Table("Functions", FUNCTIONS, { key: (row) => row.key, empty: "What functions took is known when the run is over." });
     home.append(
@@ -189,7 +189,7 @@ export class RunPage {
     if (answer.output) given.push(["output", answer.output]);
     this.result.replaceChildren(
       h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Result" }, h("table", {}, h("caption", {}, "Result"), h("tbody", {}, rows))),
-      h("details", {}, h("summary", {}, "What it was given"), h("div", { class: "scroll" }, h("table", {}, h("tbody", {}, given.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, shown(value)))))))),
+      h("details", {}, h("summary", {}, "Inputs"), h("div", { class: "scroll" }, h("table", {}, h("tbody", {}, given.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, shown(value)))))))),
     );
   }
 

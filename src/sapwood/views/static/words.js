@@ -67,9 +67,9 @@ export function moment(time) {
   return `${then.getFullYear()}-${two(then.getMonth() + 1)}-${two(then.getDate())} ${clock}`;
 }
 
-/** How many of something: 1 node, 3 nodes. */
+/** How many of something: 1 node, 3 nodes, 2 processes. */
 export function plural(number, noun) {
-  return `${number} ${noun}${number === 1 ? "" : "s"}`;
+  return `${number} ${noun}${number === 1 ? "" : noun.endsWith("s") ? "es" : "s"}`;
 }
 
 const natural = new Intl.Collator("en", { numeric: true }).compare;
