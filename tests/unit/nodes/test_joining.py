@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import ssl
 import threading
@@ -356,6 +357,8 @@ def test_more_than_may_join_at_once_are_asked_to_try_again(
     head: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(joining, "MAX_JOINING", 2)
+    monkeypatch.setattr(joining, "JOIN_TURN", math.inf)  # on a busy machine it would be over
+    monkeypatch.setattr(joining, "PATIENCE", 1000.0)
     with ExitStack() as stack:
         for _ in range(2):
             hear(stack.enter_context(connected(head)))
