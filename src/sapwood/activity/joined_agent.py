@@ -62,7 +62,7 @@ def join_as_agent(line: str, *, on_join: Callable[[int, str], None] | None = Non
     it leave: what it was asked for is done first; the same signal once more ends it at once.
 
     Args:
-        line: An invitation, as :meth:`Cluster.invite` returns it.
+        line: An invitation, as :meth:`.Cluster.invite` returns it.
         on_join: Told when the session knows the agent: its rank, and the session's name.
 
     Returns:

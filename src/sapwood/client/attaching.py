@@ -229,7 +229,7 @@ def attach(
     for.
 
     Args:
-        handle: What :meth:`Cluster.detach` returned, or the session's name; from another machine,
+        handle: What :meth:`.Cluster.detach` returned, or the session's name; from another machine,
             the credential that ``sapwood session credential`` shows.
         role: ``"owner"`` may do everything, and there is one at a time; ``"user"`` works with the
             agents beside an owner; ``"watch"`` sees what agents print.

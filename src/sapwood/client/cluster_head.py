@@ -179,7 +179,7 @@ class ClusterHead:
         """Start a session at this head, which runs on this machine; it can outlive this process.
 
         A separate process, the session server, is the root of its tree. This process leaves it with
-        :meth:`Cluster.detach <sapwood.Cluster.detach>` and returns with :func:`sapwood.attach`. It
+        :meth:`.Cluster.detach <sapwood.Cluster.detach>` and returns with :func:`sapwood.attach`. It
         ends when it is closed here, by ``sapwood session delete``, with the cluster, or when no
         program was attached for some time; a session that brings machines along also with these.
         Without ``idle``, it ends a minute after this process has ended without detaching.

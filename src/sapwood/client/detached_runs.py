@@ -99,7 +99,7 @@ def runs(
 
 
 class DetachedRuns:
-    """The detached runs of a head; made by :func:`runs`.
+    """The detached runs of a head; made by ``sapwood.connect().runs``.
 
     Each call asks the head.
 

@@ -38,7 +38,7 @@ _CONSEQUENCES = (GroupError, ClosedError)
 
 
 class AgentGroup(StaysHere):
-    """Some agents, and the values that they keep by name; made by :meth:`Cluster.group`.
+    """Some agents, and the values that they keep by name; made by :meth:`.Cluster.group`.
 
     The operations start at the client and need no function that runs on the agents. A value
     is kept in each agent's runner, where functions find it as ``sapwood.here().values[name]``;

@@ -121,7 +121,7 @@ class StreamStatistics(msgspec.Struct, frozen=True):
 
 
 class Stream(StaysHere):
-    """A stream over agents; made by :meth:`Cluster.stream`. Use it as a context manager.
+    """A stream over agents; made by :meth:`.Cluster.stream`. Use it as a context manager.
 
     All methods may be called from any thread.
     """

@@ -38,7 +38,7 @@ MakeCode = Callable[[Any, float], tuple[agent_requests.UserCode, dict[str, Path]
 
 
 class StreamRequest(msgspec.Struct, frozen=True):
-    """What :meth:`Cluster.stream` was asked for, in its words."""
+    """What :meth:`.Cluster.stream` was asked for, in its words."""
 
     what: Any
     reduce: Any

@@ -257,7 +257,7 @@ class Submitting(Executor):
 
 
 class TaskOptions(Submitting):
-    """A cluster whose tasks have other limits; made by :meth:`Cluster.options`.
+    """A cluster whose tasks have other limits; made by :meth:`.Cluster.options`.
 
     It is an executor like the cluster; its ``shutdown`` waits for its own calls only, and leaves
     the cluster as it is.

@@ -12,7 +12,7 @@ from sapwood.session.port import SessionPort
 
 
 class Topology(TreeWork):
-    """Another tree over the agents of a cluster; made by :meth:`Cluster.topology`.
+    """Another tree over the agents of a cluster; made by :meth:`.Cluster.topology`.
 
     It has streams and runs. Tasks, messages and groups belong to the cluster. Use it as a context
     manager, or call :meth:`close`.

@@ -218,11 +218,11 @@ class TreeWork(StaysHere, abc.ABC):
                 ``"fail"`` fails the waves that wait for them.
             up: Your filters on the way up, also by place: ``{"depth 1": f, "rank 9": g, "*": h}``.
             down: Your filters for what is broadcast, in the same forms.
-            parameters: Of your filters; :meth:`Stream.configure` changes them.
+            parameters: Of your filters; :meth:`.Stream.configure` changes them.
             time_limit: Seconds that one call of a function or filter may take; by default
                 ``limits.time``.
-            follow: Whether agents that :meth:`Cluster.expand` adds take part from the next wave on,
-                and the stream continues without agents that :meth:`Cluster.contract` removes.
+            follow: Whether agents that :meth:`.Cluster.expand` adds take part from the next wave
+                on, and the stream continues without agents that :meth:`.Cluster.contract` removes.
 
         Raises:
             ConfigurationError: The options do not describe a stream.

@@ -87,7 +87,7 @@ class SessionMerges:
         key: str | os.PathLike[str] | None,
         cluster: str,
     ) -> Merged:
-        """Merge another session into this one; see :meth:`Cluster.merge`."""
+        """Merge another session into this one; see :meth:`.Cluster.merge`."""
         return self.merge_by(merge_order(handle, credential, key, cluster))
 
     def merge_by(self, order: MergeOrder) -> Merged:
@@ -96,7 +96,7 @@ class SessionMerges:
         return Merged(self, typed.convert(asked.result(MERGE_TIMEOUT), MergedSession))
 
     def split(self, handle: str, timeout: float) -> None:
-        """End the merge with another session; see :meth:`Cluster.split`."""
+        """End the merge with another session; see :meth:`.Cluster.split`."""
         wanted = {"session": handle, "seconds": timeout}
         asked = self.session.link.ask(session_calls.SPLIT, wanted)
         asked.result(timeout + MERGE_TIMEOUT)
@@ -112,7 +112,7 @@ class SessionMerges:
 
 
 class Merged(StaysHere):
-    """A session that is merged into the one of a cluster; made by :meth:`Cluster.merge`.
+    """A session that is merged into the one of a cluster; made by :meth:`.Cluster.merge`.
 
     As a context manager it splits the two at the end. All methods may be called from any thread.
     """
@@ -184,7 +184,7 @@ class Merged(StaysHere):
         parameters: Mapping[str, Any] | None = None,
         time_limit: float | None = None,
     ) -> Stream:
-        """Open a stream over the agents of both sessions; see :meth:`Cluster.stream`.
+        """Open a stream over the agents of both sessions; see :meth:`.Cluster.stream`.
 
         Each session brings its own agents together. The two results come together above both
         roots, where the reduction and filters for ``"*"`` work once more, and those for the root
@@ -194,7 +194,7 @@ class Merged(StaysHere):
         :meth:`ranks_of` tells them apart.
 
         Args:
-            what: As :meth:`Cluster.stream` has it, like all options here.
+            what: As :meth:`.Cluster.stream` has it, like all options here.
             reduce: The reduction, or an own filter.
             sync: When a wave is over, in each of the sessions.
             late: What becomes of what comes after a time-out.
