@@ -73,6 +73,11 @@ def test_histogram_is_that_of_numpy(parts: list[list[int]], cuts: st.DataObject)
     assert total["counts"].sum() + total["below"] + total["above"] == len(every)
 
 
+def test_histogram_refuses_numbers_without_an_order() -> None:
+    with pytest.raises(ExecutionError, match="complex128 has no order"):
+        make_reduction("histogram:0:1:2").add(np.array([1j]), 1, 1.0)
+
+
 def test_histogram_counts_what_is_not_a_number() -> None:
     histogram = make_reduction("histogram:0:1:2")
     histogram.add(np.array([0.0, 0.5, 1.0, np.nan]), 1, 1.0)

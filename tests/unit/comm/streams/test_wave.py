@@ -124,3 +124,12 @@ def test_an_answer_to_an_earlier_part_of_a_wave_is_none_to_a_later_one() -> None
     now = part.ask(CHILD, {2})
     assert not part.accepts(CHILD, late.attempt)
     assert part.accepts(CHILD, now.attempt)
+
+
+def test_a_late_contribution_counts_with_its_weight_and_is_named_as_late() -> None:
+    begun = wave(1)
+    begun.add_late(up(1, 2, 3), None)
+    begun.add_late(up(1, 4), None)
+    assert begun.late == ((2, 5),)
+    assert begun.ranks == ()
+    assert begun.weight == 3.0
