@@ -1,4 +1,4 @@
-"""Macros, expanded: in kernels those that hold barriers or the head of a loop."""
+"""Macros, expanded: in device code those that its file defines."""
 
 from __future__ import annotations
 
@@ -18,8 +18,12 @@ _SKIPPED = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _NOT_BREAK: Final = re.compile(rb"[^\r\n]+")
-_WANTED = re.compile(r"__syncthreads\s*\(\s*\)|__syncwarp|_sync\b|^for\s*\(|^if\s*\(.*\)\s*return")
-_PIECE = re.compile(r'"(?:\\.|[^"\\])*"|\s*##\s*|#\s*\w+|\w+|\s+|.')
+_PIECE = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])+\'|\s*##\s*|#\s*\w+|\w+|\s+|.')
+_DEFINITION: Final = re.compile(
+    rb"^[ \t]*#[ \t]*(?:(if)(?:n?def)?|(endif)|undef[ \t]+(\w+)|define[ \t]+(\w+))\b", re.MULTILINE
+)
+_KERNEL: Final = re.compile(rb"\b__global__\b")
+_ON_DEVICE: Final = re.compile(rb"\b__(?:global|device)__\b")
 _REST: Final = "__VA_ARGS__"
 _MOST_ROUNDS: Final = 4
 
@@ -32,39 +36,77 @@ class Macro(msgspec.Struct, frozen=True):
     start: int = 0
 
 
-def expand_in_kernels(data: bytes) -> bytes:
-    r"""Return a source in which kernels have no macros with barriers or heads of loops.
+def expand_on_device(data: bytes, seen: Callable[[bytes], bytes] = bytes) -> bytes:
+    r"""Return a source whose kernels and device functions use no macros of its own.
+
+    Args:
+        data: The source.
+        seen: Blanks what conditions leave out of a text.
 
     Example:
         >>> code = b"#define SYNC __syncthreads()\n__global__ void k() { SYNC; }"
-        >>> expand_in_kernels(code).splitlines()[1]
+        >>> expand_on_device(code).splitlines()[1]
         b'__global__ void k() { __syncthreads(); }'
     """
-    macros = _worthwhile(data)
-    for _ in range(_MOST_ROUNDS if macros else 0):
+    for _ in range(_MOST_ROUNDS):
+        macros = _Definitions(seen(data))
         edits = Edits(data)
-        found = False
-        for start, end in kernel_bodies(data):
-            found |= expand(data, start, end, lambda name, _: macros.get(name), edits)
+        found, behind = False, 0
+        for start, end in _bodies(data, _ON_DEVICE):
+            if start >= behind:
+                found |= expand(data, start, end, macros.at, edits)
+                behind = end
         if not found:
             break
         data = edits.apply()
     return data
 
 
-def _worthwhile(data: bytes) -> dict[str, Macro]:
-    """Return the macros that hold barriers or heads of loops, through other macros too."""
-    known = {name: macro for name, macro in defined_macros(data) if "#" not in macro.text}
-    found = {name: macro for name, macro in known.items() if _WANTED.search(macro.text)}
-    while True:
-        more = {
-            name: macro
-            for name, macro in known.items()
-            if name not in found and found.keys() & set(re.findall(r"\w+", macro.text))
+class _Definitions:
+    """The macros of one file, and what each means at each place."""
+
+    def __init__(self, data: bytes) -> None:
+        text_at = {macro.start: macro for _, macro in defined_macros(data)}
+        self._events: dict[str, list[tuple[int, Macro | None, bool]]] = {}
+        depth = 0
+        for match in _DEFINITION.finditer(data):
+            opens, closes, ended, begun = match.groups()
+            depth += (opens is not None) - (closes is not None)
+            name = (ended or begun or b"").decode()
+            if name:
+                macro = text_at.get(match.start()) if begun else None
+                self._events.setdefault(name, []).append((match.start(), macro, depth == 0))
+        self._words = {
+            name: {
+                word
+                for _, macro, _ in events
+                if macro is not None
+                for word in re.findall(r"\w+", macro.text)
+            }
+            for name, events in self._events.items()
         }
-        if not more:
-            return found
-        found |= more
+        self._recursive = {name for name in self._events if self._is_recursive(name)}
+
+    def at(self, name: str, position: int) -> Macro | None:
+        """Return what a macro means at a place; none if that is unclear."""
+        found: list[Macro | None] = []
+        for start, macro, certain in self._events.get(name, ()):
+            if start < position:
+                found = [macro] if certain else [*found, macro]
+        meanings = {(each.arguments, each.text) if each is not None else None for each in found}
+        return found[-1] if len(meanings) == 1 and name not in self._recursive else None
+
+    def _is_recursive(self, name: str) -> bool:
+        """Whether a macro's text speaks of itself: the preprocessor leaves it alone there."""
+        pending, seen = [name], set[str]()
+        while pending:
+            for word in self._words.get(pending.pop(), ()):
+                if word == name:
+                    return True
+                if word not in seen:
+                    seen.add(word)
+                    pending.append(word)
+        return False
 
 
 def defined_macros(data: bytes) -> Iterator[tuple[str, Macro]]:
@@ -101,9 +143,32 @@ def directives(data: bytes) -> bytes:
 
 def kernel_bodies(data: bytes) -> Iterator[tuple[int, int]]:
     """Yield where the bodies of kernels begin and end, braces included."""
+    yield from _bodies(data, _KERNEL)
+
+
+def without_definitions(data: bytes) -> bytes:
+    r"""Return a text in which definitions of macros inside of kernels are blank.
+
+    Example:
+        >>> without_definitions(b"__global__ void k() {\n#define A 1\n}")
+        b'__global__ void k() {\n           \n}'
+    """
+    pieces, position = [], 0
+    for start, end in kernel_bodies(data) if _DEFINE.search(data) else ():
+        inside = _DEFINE.sub(lambda match: _blank(match[0]), data[start:end])
+        pieces += [data[position:start], inside]
+        position = end
+    return b"".join([*pieces, data[position:]])
+
+
+def _blank(text: bytes) -> bytes:
+    return re.sub(rb"[^\r\n]", b" ", text)
+
+
+def _bodies(data: bytes, attribute: re.Pattern[bytes]) -> Iterator[tuple[int, int]]:
     hidden = _without_text(data)
     ends = _matching(hidden)
-    for match in re.finditer(rb"\b__global__\b", hidden):
+    for match in attribute.finditer(hidden):
         at, depth = match.end(), 0
         while at < len(hidden) and not (depth == 0 and hidden[at : at + 1] in {b"{", b";"}):
             depth += (hidden[at] == ord("(")) - (hidden[at] == ord(")"))
@@ -179,24 +244,29 @@ def expand(
             values = _values(macro.arguments, given[0]) if given is not None else None
             if given is None or values is None:
                 continue
-            text, stop = _with_arguments(text, values), given[1]
+            text, stop = _with_arguments(text, values, _rest(macro.arguments)), given[1]
         edits.replace(start + match.start(), start + stop, text)
         behind, found = stop, True
     return found
 
 
+def _rest(names: tuple[str, ...]) -> str:
+    """Return how a macro calls the arguments that follow the others; nothing if none may."""
+    last = names[-1] if names else ""
+    return (last.removesuffix("...") or _REST) if last.endswith("...") else ""
+
+
 def _values(names: tuple[str, ...], given: list[str]) -> dict[str, str] | None:
     """Return the arguments of a macro by name; none if their number is wrong."""
-    if names and names[-1] == "...":
+    if rest := _rest(names):
         first = len(names) - 1
-        rest = ", ".join(given[first:])
-        names, given = (*names[:-1], _REST), [*given[:first], rest]
+        names, given = (*names[:-1], rest), [*given[:first], ", ".join(given[first:])]
     if not names and given == [""]:
         given = []
     return dict(zip(names, given, strict=True)) if len(names) == len(given) else None
 
 
-def _with_arguments(text: str, values: dict[str, str]) -> str:
+def _with_arguments(text: str, values: dict[str, str], rest: str) -> str:
     """Return a macro's text with its arguments in it, ``#`` and ``##`` carried out."""
     found: list[str] = []
     for piece in _PIECE.findall(text):
@@ -208,7 +278,7 @@ def _with_arguments(text: str, values: dict[str, str]) -> str:
         elif piece.startswith("#") and word in values:
             escaped = values[word].replace("\\", "\\\\").replace('"', '\\"')
             found.append(f'"{escaped}"')
-        elif found[-2:] == [",", "##"] and piece == _REST:
+        elif found[-2:] == [",", "##"] and piece == rest:
             found[-2:] = [", ", values[piece]] if values.get(piece) else []
         elif found and found[-1] == "##":
             found[-1] = values.get(piece, piece)

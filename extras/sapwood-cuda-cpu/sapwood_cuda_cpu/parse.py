@@ -25,7 +25,13 @@ from sapwood_cuda_cpu.conditions import Conditions, defined_names
 from sapwood_cuda_cpu.declaring import expand_declaring
 from sapwood_cuda_cpu.edits import Edits
 from sapwood_cuda_cpu.host_names import may_hold, rename_on_host
-from sapwood_cuda_cpu.macros import directives, expand_in_kernels, kernel_bodies, matching_braces
+from sapwood_cuda_cpu.macros import (
+    directives,
+    expand_on_device,
+    kernel_bodies,
+    matching_braces,
+    without_definitions,
+)
 from sapwood_cuda_cpu.rewriting import rewritten
 
 ATTRIBUTES: Final = ("__global__", "__device__", "__host__")
@@ -182,8 +188,8 @@ class CudaSource:
             data, self.troubles = resolve_architecture(data, known, dependent)
         if may_hold(data):
             data = rename_on_host(data, parse(known.leave_out(data)).root_node)
-        if b"__global__" in data:
-            data = expand_in_kernels(_only_in_kernels(data, known.leave_out(data)))
+        if b"__global__" in data or b"__device__" in data:
+            data = expand_on_device(_only_in_kernels(data, known.leave_out(data)), known.leave_out)
         self.root, nodes = _read(data, known)
         if b"__global__" in data and (edits := _split_declarations(data, nodes)):
             data = edits.apply()
@@ -255,7 +261,7 @@ def parse(data: bytes) -> Any:
 
 def _read(data: bytes, known: Conditions) -> tuple[Any, list[Any]]:
     """Return the tree of what is compiled of a text, and the nodes of it that are looked at."""
-    root = parse(known.leave_out(data)).root_node
+    root = parse(without_definitions(known.leave_out(data))).root_node
     read = _MACROS | _DECLARATIONS | _OTHERS
     return root, [node for node in walk(root) if node.type in read]
 

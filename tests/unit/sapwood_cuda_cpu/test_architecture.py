@@ -119,7 +119,7 @@ def test_macros_of_device_code_have_names_of_their_own() -> None:
     text = sources["a.cu"].data.decode()
     assert "#define sapwood_device_W 1" in text
     assert "#define W 2" in text
-    assert "x[sapwood_device_W] = sapwood_device_W" in text
+    assert "x[1] = 1" in text
     assert "return W;" in text
     assert sources["b.cu"].data.decode().startswith("__device__ int g() { return sapwood_device_W;")
     assert not refused(a=text)

@@ -213,7 +213,8 @@ def test_precompiled_headers_that_libclang_refuses_are_read_again(tmp_path: Path
 
 
 def test_a_kernel_that_ends_elsewhere_for_the_compiler_is_not_cut() -> None:
-    code = b"#define WHERE if (x[0]) {\n__global__ void k(int *x) { WHERE x[1] = 1; } x[2] = 3; } }"
+    code = b"#ifdef __COUNTED\n#define WHERE {\n#else\n#define WHERE if (x[0]) {\n#endif\n"
+    code += b"__global__ void k(int *x) { WHERE x[1] = 1; } x[2] = 3; } }"
     (kernel,) = patch_sources(read_sources({"a.cu": code}))["a.cu"].kernels
     assert kernel.mode is Mode.FIBER
     assert kernel.reason == "its end is not where it looks"
