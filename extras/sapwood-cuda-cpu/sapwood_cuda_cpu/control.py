@@ -7,6 +7,8 @@ from typing import Any, Final
 from sapwood_cuda_cpu.parse import walk
 
 LOOPS: Final = frozenset({"for_statement", "while_statement", "do_statement"})
+LABELS: Final = frozenset({"goto_statement", "labeled_statement"})
+"""What lets a thread do statements in another order than that of the text."""
 
 
 def jumps_out(node: Any) -> bool:

@@ -20,6 +20,7 @@ from sapwood_cuda_cpu.parse import read_sources
 from sapwood_cuda_cpu.patch import KernelMode, Patched
 from sapwood_cuda_cpu.precompiled import (
     ANY_ALIAS,
+    CPP_17,
     FOR_C,
     PLACE,
     SHIM,
@@ -168,7 +169,7 @@ def _compile(
     places = [place for folder in folders for place in (_mirror(root, folder), folder.absolute())]
     flags = ["-O3", "-march=native", "-g", "-w"]
     if not is_c:
-        flags += ["-std=c++17", ANY_ALIAS, *vectoriser_flags(compiler)]
+        flags += [*CPP_17, ANY_ALIAS, *vectoriser_flags(compiler)]
     own = shlex.split(request.environment.get("CFLAGS" if is_c else "CXXFLAGS", ""))
     with contextlib.ExitStack() as kept:
         if file.suffix in {".cu", ".cuh"} and not macros:

@@ -13,7 +13,15 @@ from typing import Any, Final
 
 from sapwood_cuda_cpu.additions import edit_atomics
 from sapwood_cuda_cpu.calls import BARRIERS, CLEAR, GRID_SYNC, CallGraph
-from sapwood_cuda_cpu.control import LOOPS, arms, branches, condition, jumps_out, target_loop
+from sapwood_cuda_cpu.control import (
+    LABELS,
+    LOOPS,
+    arms,
+    branches,
+    condition,
+    jumps_out,
+    target_loop,
+)
 from sapwood_cuda_cpu.dynamic import dynamic_pointer, is_dynamic, outer_dynamic
 from sapwood_cuda_cpu.edits import Edits
 from sapwood_cuda_cpu.guarding import guarded_shared
@@ -29,8 +37,6 @@ from sapwood_cuda_cpu.stride import StrideLoop, find_stride_loop
 from sapwood_cuda_cpu.variables import NotPossibleError, Variables, changed_whole, used_words
 
 _REFUSED: Final = {
-    "goto_statement": "goto",
-    "labeled_statement": "a label",
     "try_statement": "try",
     "lambda_expression": "a lambda",
     "preproc_if": "#if",
@@ -90,7 +96,8 @@ class _Cutter:
         self._skeleton: set[int] = set()
         self._cuts = self._find_cuts(kernel.body)
         self._mark(kernel.body)
-        self._variables = Variables(kernel, graph, self._skeleton, meaning)
+        self._refuse_jumps()
+        self._variables = Variables(kernel, graph, self._skeleton, meaning, self._cuts)
         self._common_words = self._find_common_words()
         self._strides: dict[int, StrideLoop] = {}
         self._shared: set[int] = set()
@@ -168,7 +175,24 @@ class _Cutter:
                 if not _is_barrier_statement(child):
                     self._mark_inside(child)
 
+    def _refuse_jumps(self) -> None:
+        """Refuse gotos that leave a statement of the skeleton, if there is a barrier to skip."""
+        for node in walk(self._kernel.body) if self._cuts else ():
+            if node.type != "goto_statement":
+                continue
+            around = node
+            while around.id not in self._skeleton:
+                around = around.parent
+            label = node.child_by_field_name("label").text
+            if not any(
+                each.type == "labeled_statement" and each.child_by_field_name("label").text == label
+                for each in walk(around)
+            ):
+                raise NotPossibleError(f"line {_line(node)}: goto")
+
     def _find_strides(self) -> None:
+        if any(node.type in LABELS for node in self._variables.nodes):
+            return  # a loop may be left, or come to again
         for node in self._variables.nodes:
             if node.type != "for_statement" or node.id in self._cuts:
                 continue

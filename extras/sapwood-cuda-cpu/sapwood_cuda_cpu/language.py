@@ -49,6 +49,7 @@ from sapwood_cuda_cpu.nvrtc import (
 )
 from sapwood_cuda_cpu.precompiled import (
     ANY_ALIAS,
+    CPP_17,
     FOR_C,
     PLACE,
     SHIM,
@@ -104,7 +105,7 @@ class _PatchedCuda(CompiledLanguage):
         """
         unique = () if compiler.is_clang else ("-fno-gnu-unique", "-fno-var-tracking")
         quiet = ("-w",) if compiler.is_clang else ("-Wno-attributes",)
-        return ("-std=c++17", ANY_ALIAS, *unique, *quiet, *vectoriser_flags(compiler))
+        return (*CPP_17, ANY_ALIAS, *unique, *quiet, *vectoriser_flags(compiler))
 
     def language_of(self, source: str) -> CompiledLanguage:
         """Return the language that compiles a source of the library."""

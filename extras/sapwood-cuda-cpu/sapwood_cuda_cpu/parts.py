@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from sapwood_cuda_cpu.ahead import asks_ahead
 from sapwood_cuda_cpu.calls import EXCHANGE_XOR, CallGraph
-from sapwood_cuda_cpu.control import LOOPS
+from sapwood_cuda_cpu.control import LABELS
 from sapwood_cuda_cpu.cursors import Kind
 from sapwood_cuda_cpu.dynamic import dynamic_pointer, is_dynamic
 from sapwood_cuda_cpu.edits import Edits
@@ -22,7 +22,7 @@ from sapwood_cuda_cpu.guards import (
 )
 from sapwood_cuda_cpu.indices import index_name
 from sapwood_cuda_cpu.limits import Limit, chain, comparisons, limit_of
-from sapwood_cuda_cpu.parse import Function, declared_names, plain
+from sapwood_cuda_cpu.parse import Function, declared_names, plain, walk
 from sapwood_cuda_cpu.part import Part
 from sapwood_cuda_cpu.semantics import CallEffect
 from sapwood_cuda_cpu.stride import StrideLoop
@@ -155,7 +155,7 @@ class PartWriter:
             head, tail = self._open_rows(part, inside)
             before += head
             close += tail
-        if self._may_end(part):
+        if self._alive and _returns(part):  # what follows may need a thread, such as a load
             close += " if (sapwood_dead && ::sapwood_cuda::all_are(sapwood_gone)) return;"
         single = part.compound.id == first.id
         if part.stride is not None:
@@ -170,11 +170,14 @@ class PartWriter:
         Where guards are left, that is compiled twice: as it is, and for threads for which they
         are proved. One loop for both is not enough: compilers make masks of ``proved || i < n``.
         """
-        limit = limit_of(
-            part.statements, self._variables, self._hidden(part), returns=not self._alive
-        )
+        jumps = any(node.type in LABELS for node in part.nodes)  # perhaps behind a condition
+        limit = None
+        if not jumps:
+            limit = limit_of(
+                part.statements, self._variables, self._hidden(part), returns=not self._alive
+            )
         runs = self._write_limit(limit) if limit is not None else ""
-        guards = self._write_guards(part, limit)
+        guards = self._write_guards(part, limit) if not jumps else []
         self._edit_declarations(part)
         head = "".join(each.decided for each in guards)
         if self._is_cut and part.compound.id == self._kernel.body.id:
@@ -215,13 +218,6 @@ class PartWriter:
             "(::sapwood_cuda::span_of(sapwood_b.sx), ::sapwood_cuda::point(sapwood_y), "
             "::sapwood_cuda::point(sapwood_z)); "
         )
-
-    def _may_end(self, part: Part) -> bool:
-        """Whether threads return in a part that comes again: no other part may end its loop."""
-        above = part.compound
-        while above.id != self._kernel.body.id and above.type not in LOOPS:
-            above = above.parent
-        return self._alive and _returns(part) and above.id != self._kernel.body.id
 
     def _moved(self, part: Part) -> str:
         text = ""
@@ -363,7 +359,8 @@ class PartWriter:
     def _pragma(self, part: Part) -> str:
         if not self._placed and can_be_vectors(part.nodes, self._graph, self._own):
             return "SAPWOOD_VECTORS "
-        keep_sums_rolled(part.nodes, self._graph, self._edits)
+        inside = part.nodes if part.stride is None else list(walk(part.stride.body))
+        keep_sums_rolled(inside, self._graph, self._edits)
         return ""
 
     def _hidden(self, part: Part) -> set[str]:

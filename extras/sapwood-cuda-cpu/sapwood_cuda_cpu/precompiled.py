@@ -22,6 +22,9 @@ PLACE: Final = SHIM / "sapwood" / "place.h"
 FOR_C: Final = SHIM / "sapwood" / "for_c.cu"
 """The runtime API under the names that C sources call."""
 
+CPP_17: Final = ("-std=c++17", "-Wno-register")
+"""The language; of ``register``, which it no longer has, nvcc only warns."""
+
 ANY_ALIAS: Final = "-fno-strict-aliasing"
 """Kernels read memory as other types than it was written, as nvcc lets them; and g++ 12 gives wrong
 results at -O3 for some kernels that do not, as soon as it may take types for different memory."""

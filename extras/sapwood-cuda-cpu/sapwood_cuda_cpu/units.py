@@ -24,7 +24,7 @@ from sapwood.plugins.languages import Compiler, digest, find_compiler
 from sapwood.plugins.tools import cache_folder
 from sapwood_cuda_cpu.dynamic import is_dynamic, is_inside
 from sapwood_cuda_cpu.parse import CudaSource
-from sapwood_cuda_cpu.precompiled import SHIM, shim_hash
+from sapwood_cuda_cpu.precompiled import CPP_17, SHIM, shim_hash
 
 INSTALL: Final = "libclang is not installed: pip install 'sapwood[cuda-cpu]'"
 """Why nothing is known of a source on a machine without libclang."""
@@ -32,7 +32,7 @@ INSTALL: Final = "libclang is not installed: pip install 'sapwood[cuda-cpu]'"
 _FOLDER: Final = re.compile(r"^ (/[^\n]*?)(?: \(framework directory\))?$", re.MULTILINE)
 _SHARED: Final = '-D__shared__=__attribute__((annotate("shared")))'
 _FLAGS: Final = (
-    "-std=c++17",
+    *CPP_17,
     "-nostdinc",
     "-nostdinc++",
     "-ferror-limit=0",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from sapwood_cuda_cpu.calls import CallGraph, is_atomic, is_warp_operation
+from sapwood_cuda_cpu.control import LABELS
 from sapwood_cuda_cpu.cursors import Kind
 from sapwood_cuda_cpu.indices import index_name
 from sapwood_cuda_cpu.parse import INDICES, Function, KernelParameter, plain, walk
@@ -33,7 +34,7 @@ class Variable:
 
     Attributes:
         name: Its name.
-        type: Its type as written, without ``const`` and ``static``, with ``*``.
+        type: Its type as written, with ``*``, without ``static``, and without ``const`` of its own.
         declaration: The statement; none for a parameter.
         declarator: Its part of the statement.
         value: What it starts with, or none.
@@ -71,7 +72,9 @@ class Variable:
         self.is_reference = "&" in spelled
         self.is_array = "[" in spelled
         self.extents = spelled[spelled.index("[") :] if self.is_array else ""
-        dropped = {"const", "static", "constexpr", "register", "volatile"}
+        dropped = {"static", "constexpr", "register"}
+        if "*" not in spelled:
+            dropped |= {"const", "volatile"}
         words = [word for word in head.split() if word not in dropped]
         self.is_constexpr = "constexpr" in head
         self.type = " ".join(words) + "*" * spelled.split("[", maxsplit=1)[0].count("*")
@@ -89,7 +92,12 @@ class Variables:
     """
 
     def __init__(
-        self, kernel: Function, graph: CallGraph, skeleton: set[int], meaning: Meaning
+        self,
+        kernel: Function,
+        graph: CallGraph,
+        skeleton: set[int],
+        meaning: Meaning,
+        cuts: Collection[int],
     ) -> None:
         self._graph = graph
         self.meaning = meaning
@@ -99,6 +107,8 @@ class Variables:
             variable.is_reference = is_reference(parameter)
         self.by_name: dict[str, list[Variable]] = {v.name: [v] for v in self.parameters}
         self.nodes = list(walk(kernel.body))
+        # In a kernel that is cut, labels and gotos to them are in one statement of the skeleton.
+        self._jumps = not cuts and any(node.type in LABELS for node in self.nodes)
         for node in self.nodes:
             if node.type == "declaration":
                 for name, declarator in _declarators(node):
@@ -133,7 +143,8 @@ class Variables:
                 raise NotPossibleError(f"line {named.line}: {named.name} is not what it looks like")
             variable.kind, variable.size = named.kind, named.size
             if "auto" in variable.type.split() and named.kind is Kind.NUMBER and named.type:
-                variable.type = named.type.removeprefix("const ")
+                of_pointer = "*" in named.type
+                variable.type = named.type if of_pointer else named.type.removeprefix("const ")
 
     def _collect_changes(self) -> None:
         places = {place: name for name, found in self.meaning.changes.items() for place in found}
@@ -179,6 +190,8 @@ class Variables:
 
     def _changes_for_all(self, change: Any, uniform: set[str]) -> bool:
         """Whether all threads make a change at the same place, and with the same value."""
+        if self._jumps:
+            return False
         place = change.parent
         while place.type == "comma_expression" and place.parent.type != "expression_statement":
             place = place.parent  # in the head of a loop

@@ -14,7 +14,7 @@ def test_every_function_that_uses_outer_dynamic_memory_has_a_pointer_to_it() -> 
     text = patched("""extern __shared__ char s[];
 __device__ int f(int i) { return reinterpret_cast<int *>(s)[i]; }
 __global__ void cut(int *x) { x[0] = f(((int *)s)[0]); }
-__global__ void stacks(int *x) { if (x[0]) goto end; x[0] = ((int *)s)[1]; end: ; }
+__global__ void stacks(int *x) { [] {}(); x[0] = ((int *)s)[1]; }
 """)
     assert text.count(POINTER) == 3
     assert "[=]() mutable -> void { " + POINTER in text
