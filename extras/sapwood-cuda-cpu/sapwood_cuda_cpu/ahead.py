@@ -15,6 +15,7 @@ from sapwood_cuda_cpu.control import LOOPS
 from sapwood_cuda_cpu.guards import counts_with_thread
 from sapwood_cuda_cpu.parse import Function, plain
 from sapwood_cuda_cpu.part import Part
+from sapwood_cuda_cpu.stride import StrideLoop
 from sapwood_cuda_cpu.variables import Variables, used_words
 
 MOST: Final = 4
@@ -39,11 +40,7 @@ def asks_ahead(
         recomputed: Returns declarations of some variables.
         text: Returns the text of a node as it will be.
     """
-    pointers = {
-        each.name
-        for each in kernel.parameters
-        if each.type.count("*") == 1 and not variables.by_name[each.name][0].changes
-    }
+    pointers = _lasting_pointers(kernel, variables)
     found: dict[tuple[str, str], Any] = {}
     for node in part.nodes:
         if node.type != "subscript_expression" or _is_written(node) or _is_repeated(node, part):
@@ -60,6 +57,45 @@ def asks_ahead(
         f"::sapwood_cuda::ask_ahead({array}, {text(index)}, sapwood_b.sx); }} "
         for (array, _), index in list(found.items())[:MOST]
     )
+
+
+def asks_for_rounds(
+    part: Part, loop: StrideLoop, kernel: Function, variables: Variables, step: str
+) -> str:
+    """Return what asks for the memory that the rounds after the next one of a loop read.
+
+    Args:
+        part: The part that the loop is.
+        loop: A grid-stride loop.
+        kernel: The kernel.
+        variables: Its variables.
+        step: The text of the loop's step.
+    """
+    pointers = _lasting_pointers(kernel, variables)
+    found = {
+        plain(node.child_by_field_name("argument").text)
+        for node in part.nodes
+        if node.type == "subscript_expression"
+        and loop.body.start_byte <= node.start_byte < loop.body.end_byte
+        and not _is_written(node)
+        and not any(each.type in LOOPS for each in _above(node, {loop.body.id}))
+        and (index := index_of(node)) is not None
+        and plain(index.text) == loop.name
+    }
+    return "".join(
+        f"if (sapwood_o.together) "
+        f"::sapwood_cuda::ask_for_round({array}, {loop.name}, {step}, sapwood_b.sx); "
+        for array in sorted(found & pointers)[:MOST]
+    )
+
+
+def _lasting_pointers(kernel: Function, variables: Variables) -> set[str]:
+    """Return the pointers among a kernel's parameters that never change."""
+    return {
+        each.name
+        for each in kernel.parameters
+        if each.type.count("*") == 1 and not variables.by_name[each.name][0].changes
+    }
 
 
 def _is_written(node: Any) -> bool:

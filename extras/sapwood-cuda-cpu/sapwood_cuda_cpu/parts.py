@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sapwood_cuda_cpu.ahead import asks_ahead
+from sapwood_cuda_cpu.ahead import asks_ahead, asks_for_rounds
 from sapwood_cuda_cpu.calls import EXCHANGE_XOR, CallGraph
 from sapwood_cuda_cpu.control import LABELS
 from sapwood_cuda_cpu.cursors import Kind
@@ -433,6 +433,9 @@ class PartWriter:
             f"const {loop.type} {loop.name} = "
             f"::sapwood_cuda::in_round<sapwood_e, {loop.type}>({start}, sapwood_r); "
         )
+        ahead = ""
+        if self._is_cut:  # else blocks may be merged, and rounds are close to each other
+            ahead = asks_for_rounds(part, loop, self._kernel, self._variables, step)
         text = (
             "{ constexpr bool sapwood_e = "
             f"::sapwood_cuda::is_exact<{loop.type}, decltype({step})>; "
@@ -447,7 +450,7 @@ class PartWriter:
             f"for ({loop.type} sapwood_r = [&]() {_HERE} {{ {_TURN}{needed}"
             f"return ::sapwood_cuda::round_from<sapwood_e, {loop.type}>({start}); }}();; "
             f"sapwood_r = ::sapwood_cuda::next_round(sapwood_r, {step})) {{ {{ "
-            f"{_TURN}{needed}{each}if (!({condition})) break; }} "
+            f"{_TURN}{needed}{each}if (!({condition})) break; {ahead}}} "
         )
         counts = self._counts_up(loop)
         limit, check, count = "", "", "sapwood_o.x_end"

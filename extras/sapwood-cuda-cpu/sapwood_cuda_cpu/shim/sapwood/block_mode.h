@@ -56,6 +56,15 @@ template <class T, class I> inline __attribute__((always_inline)) void ask_ahead
     for (uintptr_t i = 0; i < unsigned(count) * sizeof(T); i += 64) __builtin_prefetch(reinterpret_cast<const void *>(first + i));
 }
 
+// Asks for the memory that the second round from now of a grid-stride loop reads: its rounds are far apart.
+template <class T, class I, class S>
+inline __attribute__((always_inline)) void ask_for_round(const T *array, I index, S step, int count) {
+    if constexpr (sizeof(T) <= 64) {
+        const uintptr_t first = uintptr_t(array) + (uintptr_t(index) + 2 * uintptr_t(step)) * sizeof(T);
+        for (uintptr_t i = 0; i < unsigned(count) * sizeof(T); i += 64) __builtin_prefetch(reinterpret_cast<const void *>(first + i));
+    }
+}
+
 // For device functions that ask which thread they are in.
 inline void enter_thread(int x, int y, int z, int rank) {
     self->index = uint3{unsigned(x), unsigned(y), unsigned(z)};
