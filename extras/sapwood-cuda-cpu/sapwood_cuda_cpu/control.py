@@ -8,7 +8,7 @@ from sapwood_cuda_cpu.parse import walk
 
 LOOPS: Final = frozenset({"for_statement", "while_statement", "do_statement"})
 LABELS: Final = frozenset({"goto_statement", "labeled_statement"})
-"""What lets a thread do statements in another order than that of the text."""
+"""Statements by which a thread changes the order of the others."""
 
 
 def jumps_out(node: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Macros, expanded: in device code those that its file defines."""
+"""Macros of a file, expanded in its device code."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Macro(msgspec.Struct, frozen=True):
 
 
 def expand_on_device(data: bytes, seen: Callable[[bytes], bytes] = bytes) -> bytes:
-    r"""Return a source whose kernels and device functions use no macros of its own.
+    r"""Return a source without its macros in kernels and device functions.
 
     Args:
         data: The source.

@@ -34,7 +34,7 @@ class Variable:
 
     Attributes:
         name: Its name.
-        type: Its type as written, with ``*``, without ``static``, and without ``const`` of its own.
+        type: Its type as written, with ``*``; ``const`` only of what a pointer points to.
         declaration: The statement; none for a parameter.
         declarator: Its part of the statement.
         value: What it starts with, or none.
