@@ -209,7 +209,7 @@ class ControlTree:
     @property
     def nodes(self) -> list[NodeView]:
         """Snapshots of the nodes."""
-        return self.registry.views(self.session.tree.agent_ranks)
+        return self.registry.views()
 
     def links(self) -> Future[dict[int, LinkFigures]]:
         """Return what is known of the link to each node; from any thread.

@@ -119,10 +119,10 @@ class NodeRegistry:
         for rank in ranks:
             self._machines.pop(rank, None)
 
-    def views(self, ranks: Iterable[int]) -> list[NodeView]:
-        """Return snapshots of these nodes."""
-        records = (self._life.get(rank) for rank in ranks)
-        return [self._view(record) for record in records if record is not None]
+    def views(self) -> list[NodeView]:
+        """Return snapshots of all nodes that were not removed."""
+        removed = MachineState.REMOVED
+        return [self._view(record) for record in self._life if record.state is not removed]
 
     def _view(self, record: MachineRecord) -> NodeView:
         one = self._machines.get(record.rank, _NEVER_JOINED)

@@ -79,3 +79,17 @@ def test_a_record_that_contradicts_its_state_is_an_internal_error() -> None:
     processes[1].pid = 0
     with pytest.raises(InternalError, match="rank 1 is ending: its process has an id"):
         processes.check()
+
+
+def test_agents_are_those_of_the_present_tree() -> None:
+    tree = flat(2)
+    table = ProcessTable(tree)
+    for rank in (1, 2):
+        table.add(rank, (), new=False)
+    larger = tree.with_agents({3: 0})
+    table.change(larger)
+    table.add(3, (), new=True)
+    assert [record.rank for record in table.agents()] == [1, 2, 3]
+    table.change(larger.without([2]))
+    table[2].advance(LifeEvent.REMOVED)
+    assert [record.rank for record in table.agents()] == [1, 3]
