@@ -178,6 +178,7 @@ CALLBACKS = {
     "server/connections.py": "a task of asyncio",
     "contexts/launchers/ray_holder.py": "a task of asyncio",
     "activity/run.py": "of a run, for callers; it passes them to its CallerFuture",
+    "joblib.py": "of a task, called on the dispatcher",
     "client/unread.py": "the method of a CallerFuture that marks waves as read",
     "client/tree_work.py": "of a run, called on the dispatcher",
     "client/allocation_end.py": "of a run, called on the dispatcher",
