@@ -12,11 +12,15 @@ Importing this module registers it::
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import pickle
+import shutil
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -35,12 +39,14 @@ from joblib.parallel import (
 )
 
 from sapwood.client.cluster import Cluster, open_clusters
+from sapwood.client.submitting import TaskOptions
 from sapwood.client.user_code import name_of
 from sapwood.code.pickling import pickle_of
 from sapwood.code.runner.here import runner
-from sapwood.code.shared_buffers import call_pickled, packed
+from sapwood.code.shared_buffers import call_pickled, mapped_array, packed
 from sapwood.content.refs import ContentRef, FileStamp
-from sapwood.core.errors import ConfigurationError
+from sapwood.core.errors import ConfigurationError, ResourceError
+from sapwood.core.shown import shown
 
 __all__ = ["SapwoodBackend"]
 
@@ -51,6 +57,67 @@ SHARED_SIZE: Final = 2**20
 """Bytes from which a buffer is written into a file once, and mapped by all calls that use it."""
 
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder below it is made by mkdtemp
+
+_PREFIX: Final = "sapwood-joblib-"
+
+_SETTLED: Final = 10.0
+"""Seconds after which a folder is locked, or abandoned."""
+
+
+class SharedFolder:
+    """A folder that only this user can read, and that is removed when its process is gone.
+
+    A process that is killed leaves its folder behind; the next one that makes a folder at the same
+    place removes it. Folders are locked by the processes that use them.
+
+    Args:
+        where: The folder in which it is made.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+
+    def __init__(self, where: Path) -> None:
+        _remove_abandoned(where)
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=where))
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self._lock, fcntl.LOCK_SH)
+        self._finalizer = weakref.finalize(self, _remove_folder, self.path, self._lock, os.getpid())
+
+    def write(self, name: str, data: memoryview) -> Path | None:
+        """Write a file; None if there is not enough room for it."""
+        path = self.path / name
+        try:
+            path.write_bytes(data)
+        except OSError:
+            path.unlink(missing_ok=True)
+            return None
+        return path
+
+    def close(self) -> None:
+        """Remove it with all its files."""
+        self._finalizer()
+
+
+def _remove_folder(path: Path, lock: int, made_by: int) -> None:
+    os.close(lock)
+    if os.getpid() == made_by:  # a forked process leaves it to the one that made it
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_abandoned(where: Path) -> None:
+    """Remove the folders of this user whose processes were killed."""
+    for path in where.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                # A folder that was just made is not locked yet.
+                old = time.time() - os.fstat(lock).st_mtime > _SETTLED
+                if old and os.fstat(lock).st_uid == os.geteuid():
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 class SharedBuffer:
@@ -84,15 +151,23 @@ class SharedBuffers:
         self._cluster = cluster
         self._lock = threading.RLock()
         self._known: dict[tuple[int, int, int], SharedBuffer] = {}
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folders: dict[Path, SharedFolder] = {}
         self._number = 0
+        self._pid = os.getpid()
+        self.closed = False
 
     def take(self, raw: memoryview) -> SharedBuffer | None:
-        """Return the file of a buffer, with one more user; None where its memory has no owner."""
+        """Return the file of a buffer, with one more user; None where the buffer is to be sent.
+
+        Raises:
+            ResourceError: There is no room for the file.
+        """
         owner = raw.obj
         array = np.frombuffer(raw, np.uint8)
         key = (id(owner), array.ctypes.data, array.nbytes)
         with self._lock:
+            if self.closed:  # a call that was submitted while joblib.Parallel ended
+                return None
             known = self._known.get(key)
             if known is None or known.owner() is not owner:
                 try:
@@ -100,6 +175,9 @@ class SharedBuffers:
                 except TypeError:
                     return None
                 known = self._known[key] = self._written(array, reference)
+            elif not known.ref.sha256 and not self._session.shares_machine():
+                # Agents of other machines have joined.
+                known.ref = self._offered(known.path, array)
             known.users += 1
             return known
 
@@ -112,28 +190,49 @@ class SharedBuffers:
     def close(self) -> None:
         """Remove all files; calls that have opened one keep it."""
         with self._lock:
+            self.closed = True
             for one in self._known.values():
                 if one.users:
                     one.users = 0
                     self._remove(one)
             self._known.clear()
-            if self._folder is not None:
-                self._folder.cleanup()
-                self._folder = None
+            for folder in self._folders.values():
+                folder.close()
+            self._folders.clear()
 
     def _written(self, array: np.ndarray[Any, Any], owner: weakref.ref[Any]) -> SharedBuffer:
-        if self._folder is None:
-            where = _MEMORY if os.access(_MEMORY, os.W_OK) else None
-            self._folder = tempfile.TemporaryDirectory(prefix="sapwood-joblib-", dir=where)
         self._number += 1
-        path = Path(self._folder.name) / str(self._number)
-        path.write_bytes(array.data)
-        stamp = FileStamp.of(os.fsencode(path))
-        session = self._cluster._session  # noqa: SLF001 - of one family
-        if session.shares_machine():
+        path = self._stored(str(self._number), array.data)
+        if self._session.shares_machine():
+            stamp = FileStamp.of(os.fsencode(path))
             return SharedBuffer(path, ContentRef("", array.nbytes, stamp), owner)
+        return SharedBuffer(path, self._offered(path, array), owner)
+
+    def _stored(self, name: str, data: memoryview) -> Path:
+        places = [_MEMORY, Path(tempfile.gettempdir())]
+        for place in places:
+            with contextlib.suppress(OSError):
+                folder = self._folders.get(place)
+                if folder is None:
+                    folder = self._folders[place] = SharedFolder(place)
+                path = folder.write(name, data)
+                if path is not None:
+                    return path
+        raise ResourceError(
+            f"cannot store an array of {data.nbytes / 2**20:.1f} MiB for calls to share",
+            where=" and ".join(map(str, places)),
+            hint="make room there, or name another folder by the environment variable TMPDIR",
+        )
+
+    def _offered(self, path: Path, array: np.ndarray[Any, Any]) -> ContentRef:
         sha256 = hashlib.sha256(array.data).hexdigest()
-        return SharedBuffer(path, session.content.offer_file(stamp, 0, array.nbytes, sha256), owner)
+        stamp = FileStamp.of(os.fsencode(path))
+        offered: ContentRef = self._session.content.offer_file(stamp, 0, array.nbytes, sha256)
+        return offered
+
+    @property
+    def _session(self) -> Any:
+        return self._cluster._session  # noqa: SLF001 - of one family
 
     def _dropped(self, key: tuple[int, int, int]) -> None:
         with self._lock:
@@ -148,10 +247,11 @@ class SharedBuffers:
                 self._remove(one)
 
     def _remove(self, one: SharedBuffer) -> None:
+        if os.getpid() != self._pid:
+            return  # a forked process leaves the files to the one that wrote them
         one.path.unlink(missing_ok=True)
-        session = self._cluster._session  # noqa: SLF001 - of one family
         if one.ref.sha256 and not self._cluster.closed:
-            session.content.withdraw(one.ref)
+            self._session.content.withdraw(one.ref)
 
 
 class SapwoodBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc] # it has no types
@@ -162,11 +262,12 @@ class SapwoodBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mi
     calls use threads of the agent's runner, also where they name this back-end.
 
     Args:
-        cluster: The cluster; by default the only one that is open in this process.
+        cluster: The cluster, also with :meth:`options <sapwood.Cluster.options>`; by default the
+            only one that is open in this process.
         **options: Those of joblib's other back-ends.
 
     Raises:
-        ConfigurationError: No cluster is open, or several are.
+        ConfigurationError: No cluster is open, or several are; or ``cluster`` is not a cluster.
 
     Example:
         ::
@@ -178,7 +279,13 @@ class SapwoodBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mi
     supports_retrieve_callback = True
     default_n_jobs = -1
 
-    def __init__(self, cluster: Cluster | None = None, **options: Any) -> None:
+    def __init__(self, cluster: Cluster | TaskOptions | None = None, **options: Any) -> None:
+        if not isinstance(cluster, Cluster | TaskOptions | None):
+            raise ConfigurationError(
+                f"cluster is {shown(cluster)}",
+                where='the joblib back-end "sapwood"',
+                hint="give what sapwood.local() or sapwood.connect() returns",
+            )
         super().__init__(**options)
         self._is_nested = cluster is None and runner.control is not None
         self._given = cluster
@@ -189,7 +296,10 @@ class SapwoodBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mi
     @cached_property
     def cluster(self) -> Cluster:
         """The cluster."""
-        return self._given if self._given is not None else _only_cluster()
+        given: Any = self._given
+        while isinstance(given, TaskOptions):
+            given = given._parent  # noqa: SLF001 - of one family
+        return _only_cluster() if given is None else given
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
         """Return how many calls run at a time: all agents, or as many as are wanted."""
@@ -207,7 +317,7 @@ class SapwoodBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mi
         if self._is_nested:
             raise FallbackToBackend(ThreadingBackend(nesting_level=self.nesting_level))
         self.parallel = parallel
-        if self._shared is None:
+        if self._shared is None or self._shared.closed:
             self._shared = SharedBuffers(self.cluster)
         return self.effective_n_jobs(n_jobs)
 
@@ -231,10 +341,11 @@ class SapwoodBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mi
             return False
 
         try:
-            data = pickle_of(func, stays)
+            data = pickle_of(func, stays, {np.memmap: self._reduce_memmap})
             content = [one.ref for one in taken if one.ref.sha256]
             name = _name_of(func)
-            future = self.cluster.submit_holding(call_pickled, (data, buffers), content, name)
+            caller = self._given or self.cluster
+            future = caller.submit_holding(call_pickled, (data, buffers), content, name)
         except BaseException:
             shared.release(taken)
             raise
@@ -264,9 +375,34 @@ class SapwoodBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mi
             self._shared.close()
         self.reset_batch_stats()
 
+    def _reduce_memmap(self, array: Any) -> Any:
+        """Have agents map the same file where they see it; elsewhere they get what it holds."""
+        session = self.cluster._session  # noqa: SLF001 - of one family
+        root = array
+        while isinstance(root.base, np.memmap):
+            root = root.base
+        file, mode = root.filename, root.mode
+        mapped = root.base is not None and file is not None and mode != "c" and array.size
+        if not mapped or not session.shares_machine() or not Path(file).exists():
+            return np.asarray(array).__reduce_ex__(5)
+        first, size = _extent(array)
+        offset = root.offset + array.ctypes.data - first - root.ctypes.data
+        how = "r" if mode == "r" or not array.flags.writeable else "r+"
+        return mapped_array, (
+            (os.fspath(Path(file).absolute()), how, offset, size, first),
+            (array.shape, array.dtype, array.strides),
+        )
+
     def _over(self, future: Future[Any]) -> None:
         with self._lock:
             self._running.discard(future)
+
+
+def _extent(array: np.ndarray[Any, Any]) -> tuple[int, int]:
+    """Return how many bytes there are before the first item of an array, and in all."""
+    reach = [(n - 1) * step for n, step in zip(array.shape, array.strides, strict=True)]
+    before = -sum(one for one in reach if one < 0)
+    return before, before + sum(one for one in reach if one > 0) + array.itemsize
 
 
 def _name_of(batch: Any) -> str:

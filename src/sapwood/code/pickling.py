@@ -9,8 +9,8 @@ import io
 import pickle
 import sys
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator
-from types import CodeType, FunctionType, ModuleType
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import CodeType, FunctionType, MappingProxyType, ModuleType
 from typing import Any, ClassVar, NewType
 
 import cloudpickle
@@ -102,10 +102,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it has no types
     dispatch_table: ClassVar = ChainMap(
         {CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table
     )
+    reducers: Mapping[type, Callable[[Any], Any]] = MappingProxyType({})
 
     def reducer_override(self, value: Any) -> Any:
         """Refer to the user's modules by name and version, and copy what no file holds."""
         kind = type(value)
+        if kind in self.reducers:
+            return self.reducers[kind](value)
         if kind is ModuleType:
             by_value = cloudpickle.list_registry_pickle_by_value()
             if not by_value.isdisjoint(_with_parents(value.__name__)):
@@ -124,13 +127,16 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc] # it has no types
 
 
 def pickle_of(
-    value: Any, buffer_callback: Callable[[pickle.PickleBuffer], object] | None = None
+    value: Any,
+    buffer_callback: Callable[[pickle.PickleBuffer], object] | None = None,
+    reducers: Mapping[type, Callable[[Any], Any]] | None = None,
 ) -> bytes:
     """Pickle a value with the functions and classes that it needs.
 
     Args:
         value: Any object.
         buffer_callback: That of :class:`pickle.Pickler`.
+        reducers: For objects of these types, functions that return what ``__reduce__`` would.
 
     Raises:
         Exception: It cannot be pickled.
@@ -140,7 +146,10 @@ def pickle_of(
         7
     """
     file = io.BytesIO()
-    _Pickler(file, _PROTOCOL, buffer_callback=buffer_callback).dump(value)
+    pickler = _Pickler(file, _PROTOCOL, buffer_callback=buffer_callback)
+    if reducers is not None:
+        pickler.reducers = reducers
+    pickler.dump(value)
     return file.getvalue()
 
 

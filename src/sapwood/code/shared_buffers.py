@@ -51,6 +51,29 @@ def call_pickled(data: bytes, buffers: Sequence[Any]) -> Any:
     return pickle.loads(data, buffers=found)()  # noqa: S301 - see above
 
 
+def mapped_array(
+    place: tuple[str, str, int, int, int],
+    form: tuple[tuple[int, ...], np.dtype[Any], tuple[int, ...]],
+) -> np.ndarray[Any, Any]:
+    """Map an array that is stored in a file.
+
+    Args:
+        place: The file, the mode of :class:`numpy.memmap`, where in the file the array begins,
+            its size in bytes, and the bytes of it that are before its first item.
+        form: Shape, type and strides of the array.
+
+    Raises:
+        DataMissingError: The file cannot be opened.
+    """
+    file, mode, offset, size, first = place
+    shape, dtype, strides = form
+    try:
+        mapped: Any = np.memmap(file, np.uint8, mode, offset, (size,))  # type: ignore[call-overload] # the mode is one of its modes
+    except (OSError, ValueError) as error:
+        raise DataMissingError(f"cannot map an array: {error}", where=file) from error
+    return np.ndarray.__new__(np.memmap, shape, dtype, mapped, first, strides)
+
+
 def _opened(reference: bytes) -> Any:
     ref = _decode(reference)
     path = _folders[0].locate(ref)

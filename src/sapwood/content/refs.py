@@ -112,7 +112,7 @@ class ContentFolder:
         """Return the file that has some content: the one it comes from, or the fetched one."""
         if ref.file is not None and ref.file.is_here():
             return ref.file.path
-        if self.path:
+        if self.path and ref.sha256:
             return os.fsencode(self.path_of(ref.sha256))
         return ref.file.path if ref.file is not None else b""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 from collections.abc import Callable
@@ -24,7 +26,13 @@ from sklearn.svm import SVC
 
 import sapwood
 from sapwood import joblib as backend
-from sapwood.core.errors import ConfigurationError
+from sapwood.core.errors import (
+    ConfigurationError,
+    DataMissingError,
+    ResourceError,
+    TimeLimitError,
+    UserCodeError,
+)
 
 TREE = (3, 0)
 LIMIT = 60.0
@@ -53,6 +61,11 @@ def pid(_number: int) -> int:
 
 def facts(array: Any, number: int) -> tuple[float, bool]:
     return float(array[number]), array.flags.writeable
+
+
+def put(array: Any, number: int) -> bool:
+    array[number] = number
+    return type(array) is np.memmap
 
 
 def column(frame: Any, number: int) -> float:
@@ -148,6 +161,134 @@ def test_arrays_that_are_made_for_one_call_do_not_stay(
         assert [value for value, _ in parallel(arrays())] == [float(n) for n in range(40)]
         until(lambda: not any(any(one.iterdir()) for one in tmp_path.iterdir()))
     assert 0 < most < 30
+
+
+def test_arrays_of_files_are_mapped_where_agents_see_the_files(
+    standing: sapwood.Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(backend, "_MEMORY", tmp_path / "none")
+    path = tmp_path / "array"
+    array = np.memmap(path, np.float64, "w+", shape=(2, 200_000))
+    array[:] = 7
+    with joblib.parallel_config("sapwood", cluster=standing):
+        backwards = array[1, ::-2]
+        assert all(joblib.Parallel()(joblib.delayed(put)(backwards, n) for n in range(9)))
+        assert list(array[1, -1:-12:-2]) == [0, 1, 2, 3, 4, 5]
+        assert list(array[1, -2:-12:-2]) == [7, 7, 7, 7, 7]
+        array.flush()
+        fixed = np.memmap(path, np.float64, "r", shape=(2, 200_000))
+        assert joblib.Parallel()([joblib.delayed(facts)(fixed[1, ::-1], 2)]) == [(1, False)]
+        copied = np.memmap(path, np.float64, "c", shape=(400_000,))
+        copied[5] = -5
+        assert joblib.Parallel()([joblib.delayed(facts)(copied, 5)]) == [(-5, False)]
+        monkeypatch.setattr(standing._session, "shares_machine", lambda: False)
+        # There, they are read-only: what a call wrote would be lost.
+        with pytest.raises(UserCodeError, match="read-only"):
+            joblib.Parallel()([joblib.delayed(put)(array[0], 1)])
+
+
+def test_arrays_are_offered_once_agents_of_other_machines_join(
+    standing: sapwood.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = backend.SharedBuffers(standing)
+    raw = np.arange(1000.0).data
+    taken = shared.take(raw)
+    assert taken is not None
+    assert not taken.ref.sha256
+    monkeypatch.setattr(standing._session, "shares_machine", lambda: False)
+    assert shared.take(raw) is taken
+    content: Any = standing._session.content
+    assert content.read(taken.ref) == raw.tobytes()
+    shared.close()
+    with pytest.raises(DataMissingError):
+        content.read(taken.ref)
+    assert shared.take(raw) is None, "a call that is submitted while joblib.Parallel ends"
+
+
+def test_without_room_in_memory_arrays_are_stored_on_disk(
+    standing: sapwood.Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    memory, disk = tmp_path / "memory", tmp_path / "disk"
+    memory.mkdir()
+    disk.mkdir()
+    monkeypatch.setattr(backend, "_MEMORY", memory)
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    full = [memory]
+    as_before = Path.write_bytes
+
+    def write(path: Path, data: Any) -> int:
+        if full[-1] in path.parents:
+            as_before(path, data[:1000])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return as_before(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", write)
+    array = np.arange(500_000.0)
+    with joblib.parallel_config("sapwood", cluster=standing):
+        calls = [joblib.delayed(facts)(array, n) for n in range(5)]
+        assert joblib.Parallel()(calls) == [(float(n), False) for n in range(5)]
+        full.append(tmp_path)
+        with pytest.raises(ResourceError, match=r"cannot store an array of 3\.8 MiB") as caught:
+            joblib.Parallel()(calls)
+    assert str(disk) in str(caught.value)
+    assert not any(memory.iterdir())
+    assert not any(disk.iterdir())
+
+
+def test_a_forked_process_leaves_the_files(
+    standing: sapwood.Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(backend, "_MEMORY", tmp_path)
+    shared = backend.SharedBuffers(standing)
+    raw = np.arange(1000.0).data
+    taken = shared.take(raw)
+    assert taken is not None
+    pid = os.fork()
+    if not pid:
+        try:
+            shared.release([taken, taken])
+            shared.close()
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    assert taken.path.read_bytes() == raw.tobytes()
+    shared.close()
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_folder_of_a_killed_process_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    script = """
+    import os, pathlib, signal, sys
+    from sapwood.joblib import SharedFolder
+    made = SharedFolder(pathlib.Path(sys.argv[1]))
+    assert made.write("1", memoryview(b"abc"))
+    os.kill(os.getpid(), signal.SIGKILL)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)], check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    used = backend.SharedFolder(tmp_path)
+    assert left.exists(), "it may just be made"
+    for folder in (left, used.path):
+        os.utime(folder, (1, 1))
+    another = backend.SharedFolder(tmp_path)
+    assert set(tmp_path.iterdir()) == {used.path, another.path}
+    assert another.path.stat().st_mode & 0o777 == 0o700
+    used.close()
+    another.close()
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_options_of_a_cluster_count(standing: sapwood.Cluster) -> None:
+    options = standing.options(retries=1).options(time_limit=0.5)
+    with joblib.parallel_config("sapwood", cluster=options):
+        assert joblib.Parallel()(joblib.delayed(pow)(n, 2) for n in range(5)) == [0, 1, 4, 9, 16]
+        with pytest.raises(TimeLimitError):
+            joblib.Parallel()(joblib.delayed(waits)(n) for n in range(2))
+    with pytest.raises(ConfigurationError, match="cluster is 'mine'"):
+        joblib.parallel_config("sapwood", cluster="mine")
 
 
 def test_an_exception_is_the_function_s(standing: sapwood.Cluster) -> None:

@@ -46,3 +46,5 @@ def test_what_is_seen_is_used_where_it_is(tmp_path: Path) -> None:
     path.unlink()
     assert folder.locate(ref) == os.fsencode(f"/content/{SHA256}")
     assert ContentFolder().locate(ref) == os.fsencode(path)
+    nameless = ContentRef("", 3, ref.file)
+    assert folder.locate(nameless) == os.fsencode(path)
