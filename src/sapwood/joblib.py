@@ -284,7 +284,7 @@ class SapwoodBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mi
             raise ConfigurationError(
                 f"cluster is {shown(cluster)}",
                 where='the joblib back-end "sapwood"',
-                hint="give what sapwood.local() or sapwood.connect() returns",
+                hint="give what sapwood.local(…) or sapwood.connect().start(…) returns",
             )
         super().__init__(**options)
         self._is_nested = cluster is None and runner.control is not None
@@ -319,7 +319,8 @@ class SapwoodBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mi
         self.parallel = parallel
         if self._shared is None or self._shared.closed:
             self._shared = SharedBuffers(self.cluster)
-        return self.effective_n_jobs(n_jobs)
+        # joblib itself would make the calls if there was one job: a single agent gets two.
+        return self.effective_n_jobs(n_jobs) if len(self.cluster.agents) > 1 else 2
 
     def submit(
         self, func: Callable[[], Any], callback: Callable[[Any], object] | None = None

@@ -104,6 +104,14 @@ def test_calls_run_on_all_agents(standing: sapwood.Cluster) -> None:
     assert standing.agents
 
 
+def test_a_single_agent_makes_the_calls(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(1)
+    with joblib.parallel_config("sapwood", cluster=cluster):
+        found = set(joblib.Parallel()(joblib.delayed(pid)(n) for n in range(5)))
+    assert len(found) == 1
+    assert os.getpid() not in found
+
+
 @pytest.mark.row("D-12")
 def test_scikit_learn_finds_the_same_on_a_cluster(standing: sapwood.Cluster) -> None:
     x, y = load_digits(return_X_y=True)
