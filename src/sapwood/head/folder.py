@@ -148,10 +148,10 @@ def find_head(name: str = DEFAULT_CLUSTER) -> HeadInfo:
             raise NodeLostError(
                 f"several clusters are up here: {', '.join(running)}",
                 hint=f"name one: --cluster {running[0]}, SAPWOOD_CLUSTER={running[0]}, in Python "
-                f"sapwood.connect({running[0]!r})",
+                f"sapwood.connect({shown(running[0])})",
             ) from None
         others = [
-            f"'{one}' (--cluster {one}, --on head:{one}, sapwood.connect({one!r}))"
+            f"'{one}' (--cluster {one}, --on head:{one}, sapwood.connect({shown(one)}))"
             for one in running
         ]
         raise NodeLostError(
