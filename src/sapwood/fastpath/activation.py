@@ -10,6 +10,7 @@ from sapwood.core.errors import SapwoodError
 from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import PlacesChanged
 from sapwood.session.port import StreamPort
+from sapwood.session.streams import StreamOptions
 
 
 class Activation:
@@ -31,7 +32,9 @@ class Activation:
         if not session.shortcut.start(session.host.driver):
             return
         try:
-            self._stream = self._session.open_stream(agent_requests.FASTPATH, {})
+            self._stream = session.open_stream(
+                agent_requests.FASTPATH, {}, options=StreamOptions(follows=True)
+            )
         except SapwoodError:
             return  # the session is closed
         self._tell()

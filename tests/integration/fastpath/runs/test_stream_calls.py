@@ -88,6 +88,20 @@ def test_functions_are_called_without_the_agent(
         assert [counters[agent].messages_up for agent in stream.query().members] == [waves] * agents
 
 
+def test_agents_that_are_added_relay_too(make_cluster: MakeCluster, until: Until) -> None:
+    cluster = make_cluster(2)
+    with cluster.stream(doubled, reduce="sum") as stream:
+        flow(stream, 1.0, until)
+    cluster.expand(2)
+    with cluster.stream(doubled, reduce="sum") as stream:
+        assert stream.exchange(1.0, timeout=TIMEOUT).total == 8
+        flow(stream, 1.0, until)
+    cluster.contract([4])
+    with cluster.stream(doubled, reduce="sum") as stream:
+        flow(stream, 1.0, until)
+        assert stream.exchange(1.0, timeout=TIMEOUT).total == 6
+
+
 @pytest.mark.parametrize("what", ["nothing", "print", "die"])
 def test_results_are_the_same_whatever_a_function_does(
     standing: sapwood.Cluster, until: Until, tmp_path: Path, what: str
