@@ -56,9 +56,10 @@ def roots_stay_dead(head: Head) -> None:
 
 
 @contextlib.contextmanager
-def begun(head: Head, name: str, agents: int, **more: Any) -> Iterator[str]:
+def begun(head: Head, name: str, agents: int, cluster: str = "", **more: Any) -> Iterator[str]:
     """Create a session without clients; return its handle."""
-    with sapwood.connect().create_session(agents, name=name, on="local", **more) as made:
+    at = sapwood.connect(cluster) if cluster else sapwood.connect()
+    with at.create_session(agents, name=name, on="local", **more) as made:
         with made.stream(waits, reduce="sum") as stream:
             stream.broadcast(0.0).result(PATIENCE)  # all runners are there from now on
         handle = made.detach()
@@ -121,7 +122,7 @@ def report_of(head: Head, session: str) -> session_records.SessionReport:
 def command(*words: str, status: int = 0) -> str:
     done = CliRunner().invoke(app, ["session", *words], prog_name="sapwood")
     assert done.exit_code == status, done.output
-    return done.output
+    return done.stdout if "--json" in words else done.output  # the head logs here, too
 
 
 def test_merged_and_split_by_commands(night: str, day: str, head: Head, until: Until) -> None:
