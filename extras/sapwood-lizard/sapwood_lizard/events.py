@@ -308,8 +308,12 @@ class EventWorker:
             )
             event.change(EventChange.SUCCEED, result, time.perf_counter() - began)
         except Exception as error:  # noqa: BLE001 - the client gets it
-            text = f"{CANCELLED} while it ran" if self._cancelled is event else describe(error)
-            _log.warning("event failed", type=event.kind, id=event.id, error=text)
+            if self._cancelled is event:
+                text = f"{CANCELLED} while it ran"
+                _log.info("event cancelled", type=event.kind, id=event.id)
+            else:
+                text = describe(error)
+                _log.warning("event failed", type=event.kind, id=event.id, error=text)
             event.change(EventChange.FAIL, {"error": text}, time.perf_counter() - began)
 
     def _keep(self, event: ApiEvent) -> None:
