@@ -24,7 +24,7 @@ NOT_COUNTED = range(HELLO, RESUMED + 1)
 PIECE_BYTES = 256 * 1024
 AT_A_TIME = 16 * PIECE_BYTES
 MESSAGE_COST = 256
-VERSION, WINDOW, INCARNATION = 5, 4 * 2**20, 3
+VERSION, WINDOW, INCARNATION = 6, 4 * 2**20, 3
 
 unpack, pack = msgspec.msgpack.decode, msgspec.msgpack.encode
 

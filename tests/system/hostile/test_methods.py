@@ -48,6 +48,7 @@ def test_every_public_method_has_a_recipe(kind: type) -> None:
     assert public_methods(kind) == set(TABLE[kind])
 
 
+@pytest.mark.filterwarnings("ignore:.* works until version:DeprecationWarning")
 @pytest.mark.parametrize(("kind", "method", "argument"), STEPS)
 def test_a_method_has_its_own_errors(
     cluster: sapwood.Cluster, new_cluster: NewCluster, kind: type, method: str, argument: str
