@@ -346,7 +346,8 @@ class SapwoodBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mi
             content = [one.ref for one in taken if one.ref.sha256]
             name = _name_of(func)
             caller = self._given or self.cluster
-            future = caller.submit_holding(call_pickled, (data, buffers), content, name)
+            submit = caller._submit_holding  # noqa: SLF001 - of one family
+            future = submit(call_pickled, (data, buffers), content, name)
         except BaseException:
             shared.release(taken)
             raise

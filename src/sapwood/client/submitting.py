@@ -61,7 +61,7 @@ class Submitting(Executor):
         self._must_be_open()
         return self._submit_all(fn, self._maker.code(fn), [(args, kwargs)])[0]
 
-    def submit_holding(
+    def _submit_holding(
         self, fn: Function, args: tuple[Any, ...], content: Sequence[ContentRef], name: str
     ) -> TaskFuture:
         """Call a function at an agent that has some content, which is fetched where it is missing.

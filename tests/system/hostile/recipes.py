@@ -357,6 +357,7 @@ RUN: dict[str, Row] = {
         EVERY,
         (TimeoutError,),
     ),
+    "running": Row(lambda run, _: run.running(), NO),
     "show": Row(lambda run, _: run.show(), NO),
     "wait": Row(lambda run, value: run.wait(value), EVERY),
 }
