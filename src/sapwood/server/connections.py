@@ -34,6 +34,9 @@ SWEEP: Final = 0.5
 BACKLOG: Final = 512
 """Connections that may wait to be accepted."""
 
+LAST_ANSWERS: Final = 1.0
+"""Seconds that the requests under way have when the server is closed."""
+
 UNHEARD_TIMEOUT: Final = 20_000
 """Milliseconds after which a connection is broken whose peer's machine confirms nothing."""
 
@@ -129,11 +132,16 @@ class HttpServer:
         task.add_done_callback(lambda done: self._handshakes.pop(done, None))
 
     async def close(self) -> None:
-        """Accept no more, and end all connections."""
+        """Accept no more, answer what was asked, and end all connections.
+
+        Answers that are not sent in ``LAST_ANSWERS`` are cut off.
+        """
         self._closed = True
-        self._timer.cancel()
         for listener in self._listeners:
             listener.close()
+        if self._state.tasks:
+            await asyncio.wait(set(self._state.tasks), timeout=LAST_ANSWERS)
+        self._timer.cancel()
         for task in list(self._handshakes):
             task.cancel()
         for connection in list(self._connections):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sapwood.server import connections
 from sapwood.server.bounds import Message, Receive, Send
 from sapwood.server.connections import HttpServer
 from sapwood.server.limits import HttpLimits
@@ -27,6 +28,7 @@ class Served:
         self.server: HttpServer
         self.port = 0
         self.sent = 0
+        self.asked_late, self.may_answer = asyncio.Event(), asyncio.Event()
 
     def refuse(self, _address: str, reason: str) -> None:
         """Note that a client was turned away."""
@@ -34,7 +36,10 @@ class Served:
         self.sent_before = self.sent
 
     async def application(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Answer the body; at `/large`, without an end; at `/fault`, not at all."""
+        """Answer the body; at `/large`, without an end; at `/fault`, not at all.
+
+        At `/late`, the answer waits until it may be given.
+        """
         body = b""
         more = True
         while more:
@@ -43,6 +48,9 @@ class Served:
             more = bool(message.get("more_body"))
         if scope["path"] == "/fault":
             raise ValueError("a mistake")
+        if scope["path"] == "/late":
+            self.asked_late.set()
+            await self.may_answer.wait()
         await send({"type": "http.response.start", "status": 200, "headers": []})
         while scope["path"] == "/large":
             await send({"type": "http.response.body", "body": PIECE, "more_body": True})
@@ -191,6 +199,31 @@ def test_ends_client_that_does_not_read() -> None:
         writer.close()
 
     assert serve(test, write_seconds=0.2).refused == ["it does not read what it asked for"]
+
+
+def test_what_was_asked_before_the_end_is_answered() -> None:
+    async def test(served: Served) -> None:
+        asking = asyncio.create_task(served.ask(post(b"abc", "content-length: 3", path="/late")))
+        await served.asked_late.wait()
+        closing = asyncio.create_task(served.server.close())
+        await asyncio.sleep(0)  # it has begun
+        served.may_answer.set()
+        assert (await asking).endswith(b"abc\r\n0\r\n\r\n")
+        await closing
+
+    assert serve(test).refused == []
+
+
+def test_an_answer_without_an_end_does_not_keep_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "LAST_ANSWERS", 0.01)
+
+    async def test(served: Served) -> None:
+        asking = asyncio.create_task(served.ask(post(b"abc", "content-length: 3", path="/late")))
+        await served.asked_late.wait()
+        await served.server.close()
+        assert await asking == b""
+
+    serve(test)
 
 
 def test_too_many_idle_clients_make_room() -> None:
