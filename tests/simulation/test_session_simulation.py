@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from sapwood.core.clock import VirtualClock
-from sapwood.environment.settings import DisconnectPolicy
+from sapwood.environment.settings import DisconnectPolicy, PolicySettings
 from sapwood.head import session_records
 from sapwood.head.session_registry import SessionRegistry
 from sapwood.security.session_secrets import ALL_ROLES, ShownSecret
@@ -66,9 +66,10 @@ class Steps:
         points: At which step of the head: before or behind a write, or what it does to a root.
         both: Whether the root is killed at the same time.
         again: Whether the next head is killed as well, at which of its steps.
+        delete: Whether it is deleted.
     """
 
-    def __init__(self, points: int, *, both: bool, again: int = 0) -> None:
+    def __init__(self, points: int, *, both: bool, again: int = 0, delete: bool = True) -> None:
         self.clock = VirtualClock()
         self.loop = VirtualLoop(self.clock)
         chance = random.Random(points)  # noqa: S311 - chance that can be repeated
@@ -76,7 +77,7 @@ class Steps:
         self.world.begin_head()
         self.killed = False
         self._head().kill_after(points)
-        for do in (self._create, self._delete):
+        for do in (self._create, self._delete)[: 1 + delete]:
             if self.world.head is not None:
                 self.world.head.do(do)
             self.run(5.0)
@@ -124,6 +125,19 @@ class Steps:
         assert secrets == {f"session-secrets/{one}" for one in living}
         assert all(records[one].state == "detached" for one in living), "it is between"
         return "there" if living else "not there"
+
+
+@pytest.mark.row("C3-SESS-1")
+def test_a_session_that_ends_is_not_begun_again_where_its_last_report_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = Steps(1_000_000, both=False, delete=False)
+    steps.world.policy = PolicySettings()  # as it is where nothing was set: begun again
+    (root,) = steps.world.roots.values()
+    monkeypatch.setattr(root, "_tell_head", lambda: None)
+    root.life.end("its owner has ended it")
+    steps.run(10.0)
+    assert steps.check() == "not there"
 
 
 @pytest.mark.row("C3-SESS-1")

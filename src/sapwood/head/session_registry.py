@@ -234,9 +234,8 @@ class SessionRegistry:
             ends = record.state == SessionState.DRAINING.value
             state = record.state if ends else SessionState.DETACHED.value
             record = msgspec.structs.replace(record, state=state, socket=notice.socket)
-        if record.pid and notice is None:  # a root that ends normally removes its notice
-            self._keep(self._after(record, SessionStep.ENDS))
-            self._over(record, "it ended while the head was down")
+        if record.pid and notice is None:
+            self._ended_normally(record, "it ended while the head was down")
             return
         if not record.pid:
             self._over(record, LOST)
@@ -668,8 +667,15 @@ class SessionRegistry:
             reason = "" if record.report is None else record.report.reason
             if reason:
                 self._over(record, reason)
-            else:
+            elif any(one.id == session for one in self.processes.notices()):
                 self._lost(record, how)
+            else:  # it ended normally, and its last report was lost
+                self._ended_normally(record, "it ended")
+
+    def _ended_normally(self, record: session_records.SessionRecord, reason: str) -> None:
+        """The root of a session has removed its notice, so it was not killed."""
+        self._keep(self._after(record, SessionStep.ENDS))
+        self._over(record, reason)
 
     def _lost(self, record: session_records.SessionRecord, reason: str) -> None:
         """The root of a session was killed: begin it again, if the policy allows that."""

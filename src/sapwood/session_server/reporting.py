@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 import msgspec
@@ -85,6 +86,11 @@ class HeadReports:
         """Begin."""
         self._thread.start()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._closed
+
     def tell(self, report: session_records.SessionReport) -> None:
         """Tell how the session is now; from any thread, it does not wait."""
         self._tell(Sessions.report, report)
@@ -125,7 +131,10 @@ class HeadReports:
             self._thread.join(CALL_TIMEOUT)
 
     def _work(self) -> None:
-        while True:
+        last = False
+        while not last:
+            with self._changed:
+                last = self._closed
             client: ServiceClient | None = None
             try:
                 client = ServiceClient(
@@ -148,18 +157,24 @@ class HeadReports:
                 if client is not None:
                     client.close()
             with self._changed:
-                if self._closed:
-                    return
                 self._changed.wait_for(lambda: self._closed, PAUSE)
                 self._unsent.update(self._last)
 
     def _serve(self, client: ServiceClient) -> None:
-        """Tell one head, until it is gone or this ends."""
-        self._take_denials(client)  # before a client may show one of them
-        self._take_policy(client)
-        due = time.monotonic() + self._announce(client)
+        """Tell one head, until it is gone or this ends.
+
+        A session that ends only tells: to be found by clients, or to hear of the policy, would fail
+        where it serves no more, and its last report would be lost.
+        """
+        with self._changed:
+            closed = self._closed
+        due = inf
+        if not closed:
+            self._take_denials(client)  # before a client may show one of them
+            self._take_policy(client)
+            due = time.monotonic() + self._announce(client)
         while True:
-            if time.monotonic() >= due:
+            if time.monotonic() >= due and not closed:
                 due = time.monotonic() + max(PAUSE, self._announce(client))
             with self._changed:
                 self._changed.wait_for(
@@ -178,9 +193,9 @@ class HeadReports:
                 changed, self._policy_changed = self._policy_changed, False
                 noted = list(self._noted)
                 self._noted.clear()
-            if missed:
+            if missed and not closed:
                 self._take_denials(client)
-            if changed:
+            if changed and not closed:
                 self._take_policy(client)
             for call, what in noted:
                 client.call_within(CALL_TIMEOUT, call, what)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sapwood.core.errors import CommunicationError, ProtocolError
+from sapwood.core.errors import ClosedError, CommunicationError, ProtocolError
 from sapwood.head import calls, session_records
 from sapwood.head.parts.credentials import IssuedCredentials
 from sapwood.head.parts.policy import Policy, PolicyRow
@@ -171,3 +171,27 @@ def test_a_root_ends_when_its_head_has_its_session_as_ended(
     head.wait_for(Sessions.report.name)
     reports.close()
     assert why == (["its head has it as ended"] if wants is False else [])
+
+
+@pytest.mark.row("C3-SESS-1")
+def test_the_last_report_arrives_though_the_session_ends_while_it_is_announced(
+    head: StandIn,
+) -> None:
+    announced, ending = threading.Event(), threading.Event()
+
+    def announce(_client: object) -> float:
+        announced.set()
+        assert ending.wait(30.0)
+        raise ClosedError("the loop of the session has ended")
+
+    reports = HeadReports("default", announce, Denials(), print, print)
+    reports.start()
+    assert announced.wait(30.0)
+    reports.tell(REPORT)
+    closing = threading.Thread(target=reports.close)
+    closing.start()
+    while closing.is_alive() and not reports.is_closed:
+        closing.join(0.001)
+    ending.set()
+    closing.join(30.0)
+    assert head.wait_for(Sessions.report.name) == [REPORT]
