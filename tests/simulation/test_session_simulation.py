@@ -132,7 +132,7 @@ def test_a_session_that_ends_is_not_begun_again_where_its_last_report_is_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     steps = Steps(1_000_000, both=False, delete=False)
-    steps.world.policy = PolicySettings()  # as it is where nothing was set: begun again
+    steps.world.policy = PolicySettings()  # the default: roots restart
     (root,) = steps.world.roots.values()
     monkeypatch.setattr(root, "_tell_head", lambda: None)
     root.life.end("its owner has ended it")
