@@ -39,6 +39,8 @@ import msgspec
 import numpy as np
 
 from report import HERE, Figure, Options, Report, read_options
+from sapwood.activity.agent_calls import opening_message
+from sapwood.activity.agent_requests import OpenRun
 from sapwood.code import load_program
 from sapwood.code.build import Built, build
 from sapwood.code.cache import BuildCache
@@ -49,7 +51,7 @@ from sapwood.code.runner.affinity import CoreAffinity
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.code.runner.runner_host import Job, JobOutcome, Preparation, RunnerHost
 from sapwood.code.watch import Watch
-from sapwood.comm import plain, values
+from sapwood.comm import values
 from sapwood.comm.payload import Payload
 from sapwood.comm.reactor import Reactor
 from sapwood.contexts import orders, plan, process
@@ -226,9 +228,8 @@ def runner(
     binding.hold("run")
     image = msgspec.msgpack.encode(make_image(program, built))
     part = msgspec.msgpack.encode(SliceRef(start=0, stop=1))
-    libraries: dict[str, list[bytes]] = {"crash_handlers": [], "fetched": []}
-    opening = plain.encode({"image": image, "slice": part, **libraries})
-    host.prepare("run", Preparation("open", opening, None))
+    order = OpenRun(run="run", image=image, slice=part, start=0, stop=1, function="map")
+    host.prepare("run", Preparation("open", opening_message(order, []), None))
     found: list[JobOutcome] = []
 
     def done(outcome: JobOutcome) -> None:

@@ -426,7 +426,7 @@ class AgentCalls:
         request: IncomingRequest,
         fetched: list[tuple[bytes, int, str]],
     ) -> None:
-        body = _opening(order, fetched)
+        body = opening_message(order, fetched)
         self._runs[order.run] = OpenedRun(order, self.metrics)
         self._affinity.hold(order.run)
         self._runner.prepare(order.run, Preparation("open", body, None, order.function))
@@ -552,7 +552,7 @@ class AgentCalls:
 
         def ready(fetched: list[tuple[bytes, int, str]]) -> None:
             self._runner.prepare(
-                name, Preparation("open", _opening(order, fetched), None, order.function)
+                name, Preparation("open", opening_message(order, fetched), None, order.function)
             )
             self._runner.submit(
                 Job(
@@ -762,7 +762,7 @@ def _machine(request: IncomingRequest) -> None:
     request.reply(msgspec.to_builtins(where))
 
 
-def _opening(order: agent_requests.OpenRun, fetched: list[tuple[bytes, int, str]]) -> bytes:
+def opening_message(order: agent_requests.OpenRun, fetched: list[tuple[bytes, int, str]]) -> bytes:
     """Return the message that makes a runner open a program and its items."""
     return plain.encode(
         {
