@@ -27,7 +27,8 @@ from PIL import Image
 from pyarrow import feather, parquet
 
 import sapwood
-from sapwood import joblib as joblib_backend
+import sapwood.joblib
+from sapwood.client import shared_files
 from sapwood.content import offers, serving
 from sapwood.core.errors import ResourceError, RunnerCrashError, SapwoodError
 from sapwood.core.topology import plan
@@ -270,7 +271,7 @@ def test_joblib_sends_a_large_array_to_a_machine_once(
     standing: tuple[Strangers, sapwood.Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, cluster = standing
-    monkeypatch.setattr(joblib_backend, "_MEMORY", made.front)
+    monkeypatch.setattr(shared_files, "_MEMORY", made.front)
     array = np.random.default_rng(11).random(700_001)
     sent = embedded(cluster.session).content.sent.total()
     with joblib.parallel_config("sapwood", cluster=cluster):
@@ -278,7 +279,7 @@ def test_joblib_sends_a_large_array_to_a_machine_once(
         found = joblib.Parallel(batch_size=1)(calls)
     assert found == [(array[number], array.sum(), False) for number in range(20)]
     assert embedded(cluster.session).content.sent.total() == sent + array.nbytes
-    assert not list(made.front.glob("sapwood-joblib-*"))
+    assert not list(made.front.glob("sapwood-shared-*"))
 
 
 def test_csv(standing: tuple[Strangers, sapwood.Cluster]) -> None:

@@ -25,7 +25,8 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.svm import SVC
 
 import sapwood
-from sapwood import joblib as backend
+import sapwood.joblib
+from sapwood.client import shared_files
 from sapwood.core.errors import (
     ConfigurationError,
     DataMissingError,
@@ -128,7 +129,7 @@ def test_scikit_learn_finds_the_same_on_a_cluster(standing: sapwood.Cluster) -> 
 def test_a_large_array_is_written_once_and_read_only(
     standing: sapwood.Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(backend, "_MEMORY", tmp_path)
+    monkeypatch.setattr(shared_files, "_MEMORY", tmp_path)
     written: list[Path] = []
     as_before = Path.write_bytes
 
@@ -156,7 +157,7 @@ def test_a_large_array_is_written_once_and_read_only(
 def test_arrays_that_are_made_for_one_call_do_not_stay(
     standing: sapwood.Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, until: Until
 ) -> None:
-    monkeypatch.setattr(backend, "_MEMORY", tmp_path)
+    monkeypatch.setattr(shared_files, "_MEMORY", tmp_path)
     most = 0
 
     def arrays() -> Any:
@@ -174,7 +175,7 @@ def test_arrays_that_are_made_for_one_call_do_not_stay(
 def test_arrays_of_files_are_mapped_where_agents_see_the_files(
     standing: sapwood.Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(backend, "_MEMORY", tmp_path / "none")
+    monkeypatch.setattr(shared_files, "_MEMORY", tmp_path / "none")
     path = tmp_path / "array"
     array = np.memmap(path, np.float64, "w+", shape=(2, 200_000))
     array[:] = 7
@@ -198,7 +199,7 @@ def test_arrays_of_files_are_mapped_where_agents_see_the_files(
 def test_arrays_are_offered_once_agents_of_other_machines_join(
     standing: sapwood.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shared = backend.SharedBuffers(standing)
+    shared = shared_files.SharedBuffers(standing)
     raw = np.arange(1000.0).data
     taken = shared.take(raw)
     assert taken is not None
@@ -219,7 +220,7 @@ def test_without_room_in_memory_arrays_are_stored_on_disk(
     memory, disk = tmp_path / "memory", tmp_path / "disk"
     memory.mkdir()
     disk.mkdir()
-    monkeypatch.setattr(backend, "_MEMORY", memory)
+    monkeypatch.setattr(shared_files, "_MEMORY", memory)
     monkeypatch.setattr(tempfile, "tempdir", str(disk))
     full = [memory]
     as_before = Path.write_bytes
@@ -246,8 +247,8 @@ def test_without_room_in_memory_arrays_are_stored_on_disk(
 def test_a_forked_process_leaves_the_files(
     standing: sapwood.Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(backend, "_MEMORY", tmp_path)
-    shared = backend.SharedBuffers(standing)
+    monkeypatch.setattr(shared_files, "_MEMORY", tmp_path)
+    shared = shared_files.SharedBuffers(standing)
     raw = np.arange(1000.0).data
     taken = shared.take(raw)
     assert taken is not None
@@ -267,7 +268,7 @@ def test_a_forked_process_leaves_the_files(
 def test_the_folder_of_a_killed_process_is_removed_by_the_next_one(tmp_path: Path) -> None:
     script = """
     import os, pathlib, signal, sys
-    from sapwood.joblib import SharedFolder
+    from sapwood.client.shared_files import SharedFolder
     made = SharedFolder(pathlib.Path(sys.argv[1]))
     assert made.write("1", memoryview(b"abc"))
     os.kill(os.getpid(), signal.SIGKILL)
@@ -277,11 +278,11 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next_one(tmp_path: Pat
     )
     assert done.returncode == -signal.SIGKILL
     (left,) = tmp_path.iterdir()
-    used = backend.SharedFolder(tmp_path)
+    used = shared_files.SharedFolder(tmp_path)
     assert left.exists(), "it may just be made"
     for folder in (left, used.path):
         os.utime(folder, (1, 1))
-    another = backend.SharedFolder(tmp_path)
+    another = shared_files.SharedFolder(tmp_path)
     assert set(tmp_path.iterdir()) == {used.path, another.path}
     assert another.path.stat().st_mode & 0o777 == 0o700
     used.close()
