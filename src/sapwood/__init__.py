@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sapwood.client.executing import execute
     from sapwood.client.hosts import dask, kubernetes, ray, slurm, ssh, start
     from sapwood.client.local import local
+    from sapwood.client.pool import Pool
     from sapwood.client.stream import Stream
     from sapwood.code.filter import NOTHING, Filter
     from sapwood.code.load import load_program
@@ -38,6 +39,7 @@ __all__ = [
     "Cluster",
     "Filter",
     "Group",
+    "Pool",
     "Program",
     "Run",
     "SapwoodError",
@@ -77,6 +79,7 @@ if not TYPE_CHECKING:
             "sapwood.client.executing": "execute",
             "sapwood.client.hosts": "dask kubernetes ray slurm ssh start",
             "sapwood.client.local": "local",
+            "sapwood.client.pool": "Pool",
             "sapwood.client.stream": "Stream",
             "sapwood.code.filter": "NOTHING Filter",
             "sapwood.code.load": "load_program",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sapwood.client.group import AgentGroup
     from sapwood.client.messages import QueryResult
     from sapwood.client.persistent import PersistentDataset
+    from sapwood.client.pool import AsyncResult, PoolResults
     from sapwood.client.staging import Stage
     from sapwood.client.stream import StreamInfo, StreamStatistics
     from sapwood.client.submitting import TaskOptions
@@ -46,6 +47,7 @@ __all__ = [
     "AgentGroup",
     "AgentInfo",
     "AgentStatistics",
+    "AsyncResult",
     "ClusterHead",
     "CollectInfo",
     "Dataset",
@@ -60,6 +62,7 @@ __all__ = [
     "NodeResult",
     "PersistentDataset",
     "PlaceStatistics",
+    "PoolResults",
     "QueryResult",
     "Request",
     "RunInfo",
@@ -94,6 +97,7 @@ if not TYPE_CHECKING:
             "sapwood.client.group": "AgentGroup",
             "sapwood.client.messages": "QueryResult",
             "sapwood.client.persistent": "PersistentDataset",
+            "sapwood.client.pool": "AsyncResult PoolResults",
             "sapwood.client.staging": "Stage",
             "sapwood.client.stream": "StreamInfo StreamStatistics",
             "sapwood.client.submitting": "TaskOptions",

@@ -5,7 +5,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, wait
 from functools import partial
 from typing import Any
@@ -76,10 +76,36 @@ class Submitting(Executor):
             ClosedError: The cluster is closed.
             DataValueError: An argument cannot travel.
         """
+        return self._submitter_holding(fn, content, name)(args)
+
+    def _submitter_holding(
+        self, fn: Function, content: Sequence[ContentRef], name: str, *, pickled: bool = False
+    ) -> Callable[[tuple[Any, ...]], TaskFuture]:
+        """Return what makes calls as :meth:`_submit_holding`, of a function that is pickled once.
+
+        Args:
+            fn: As there.
+            content: As there.
+            name: As there.
+            pickled: Whether arguments are pickled, where that is allowed, although they could
+                travel as plain values: many small ones take less time so.
+
+        Raises:
+            ClosedError: The cluster is closed.
+            DataValueError: The function cannot travel.
+        """
         self._must_be_open()
-        call = self._maker.call(fn, self._maker.code(fn), args, {}, self._time_limit)
-        call = msgspec.structs.replace(call, function=name, content=(*call.content, *content))
-        return self._began(self._tasks.submit(call, self._retries))
+        maker = self._maker
+        code = maker.code(fn)
+        make = maker.pickled_call if pickled and maker.pickle else maker.call
+
+        def submit(args: tuple[Any, ...]) -> TaskFuture:
+            self._must_be_open()
+            call = make(fn, code, args, {}, self._time_limit)
+            call = msgspec.structs.replace(call, function=name, content=(*call.content, *content))
+            return self._began(self._tasks.submit(call, self._retries))
+
+        return submit
 
     def submit_each(self, fn: Function, /, *iterables: Iterable[Any]) -> list[TaskFuture]:
         """Call a function once for each item, or each tuple of items, of the iterables.
@@ -297,6 +323,11 @@ class TaskOptions(Submitting):
                     future.cancel()
         if wait:
             _wait(futures)
+
+    def _open_futures(self) -> list[TaskFuture]:
+        """Return the futures of the calls that are not over."""
+        with self._lock:
+            return [future for future in self._submitted if not future.done()]
 
     def _began(self, future: TaskFuture) -> TaskFuture:
         with self._lock:

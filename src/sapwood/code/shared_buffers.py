@@ -46,9 +46,22 @@ def call_pickled(data: bytes, buffers: Sequence[Any]) -> Any:
         >>> call_pickled(pickle.dumps(dict), [])
         {}
     """
+    return open_shared(data, buffers)()
+
+
+def open_shared(data: bytes, buffers: Sequence[Any]) -> Any:
+    """Open a pickle whose buffers are beside it, as for :func:`call_pickled`.
+
+    Raises:
+        DataMissingError: The file of a buffer is gone.
+
+    Example:
+        >>> open_shared(pickle.dumps([1]), [])
+        [1]
+    """
     found = [_opened(one) if isinstance(one, bytes) else one for one in buffers]
     # A runner exists to run the user's code.
-    return pickle.loads(data, buffers=found)()  # noqa: S301 - see above
+    return pickle.loads(data, buffers=found)  # noqa: S301 - see above
 
 
 def mapped_array(
@@ -83,7 +96,7 @@ def _opened(reference: bytes) -> Any:
         raise DataMissingError(
             f"a shared array is gone: {error.strerror}",
             where=os.fsdecode(path),
-            hint="it is there until the call of joblib.Parallel ends",
+            hint="it is there until the call of joblib.Parallel, or the pool, ends",
         ) from error
     try:
         mapped = mmap.mmap(fd, ref.nbytes, prot=mmap.PROT_READ)

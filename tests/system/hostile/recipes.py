@@ -436,6 +436,25 @@ DATASET: dict[str, Row] = {
     "split": Row(lambda data, value: data.split(value), EVERY),
     "taken": Row(lambda data, value: data.taken(value), EVERY),
 }
+POOL: dict[str, Row] = {
+    "apply": Row(lambda pool, value: pool.apply(type, (value,)), EVERY),
+    "apply_async": Row(
+        lambda pool, value: pool.apply_async(value).get(PATIENCE),
+        EVERY,
+        (TypeError,),  # a class that wants arguments raises it
+    ),
+    "close": Row(lambda pool, _: (pool.close(), pool.close()), NO),
+    "imap": Row(lambda pool, value: list(pool.imap(type, [value])), EVERY),
+    "imap_unordered": Row(lambda pool, value: pool.imap_unordered(type, [], value), EVERY),
+    "join": Row(lambda pool, _: (pool.close(), pool.join()), NO),
+    "map": Row(lambda pool, value: pool.map(type, [value]), EVERY),
+    "map_async": Row(lambda pool, value: pool.map_async(type, [1], value).get(PATIENCE), EVERY),
+    "starmap": Row(lambda pool, value: pool.starmap(type, [(value,)]), EVERY),
+    "starmap_async": Row(
+        lambda pool, value: pool.starmap_async(type, [(1,)]).get(timeout=value), EVERY
+    ),
+    "terminate": Row(lambda pool, _: (pool.terminate(), pool.terminate()), NO),
+}
 TABLE: dict[type, dict[str, Row]] = {
     sapwood.Cluster: CLUSTER | ENDING,
     Stream: STREAM,
@@ -443,6 +462,7 @@ TABLE: dict[type, dict[str, Row]] = {
     Run: RUN,
     Group: GROUP,
     AgentGroup: AGENTS_GROUP,
+    sapwood.Pool: POOL,
     PersistentDataset: DATASET,
 }
 
@@ -487,6 +507,9 @@ def subject(
     elif kind is Group:
         with joined(cluster, method) as group:
             yield group
+    elif kind is sapwood.Pool:
+        with sapwood.Pool(cluster=cluster) as pool:
+            yield pool
     elif kind is AgentGroup:
         agents = cluster.group()
         agents.broadcast("one", 1)

@@ -1,5 +1,8 @@
 """Calls of the functions of tasks and streams."""
 
+from __future__ import annotations
+
+import itertools
 from collections.abc import Callable, Iterable
 from types import CoroutineType
 from typing import Any
@@ -15,11 +18,7 @@ def call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         8
     """
     result = function(*args, **kwargs)
-    if type(result) is CoroutineType:
-        import asyncio  # noqa: PLC0415 - few runners need it
-
-        return asyncio.run(result)
-    return result
+    return _run(result) if type(result) is CoroutineType else result
 
 
 def call_each(function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> list[Any]:
@@ -29,4 +28,22 @@ def call_each(function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]
         >>> call_each(pow, [(2, 3), (3, 2)])
         [8, 9]
     """
-    return [call(function, *one) for one in arguments]
+    return finished(list(itertools.starmap(function, arguments)))
+
+
+def finished(results: list[Any]) -> list[Any]:
+    """Return results, with those of ``async`` functions run to their ends.
+
+    Example:
+        >>> finished([1, 2])
+        [1, 2]
+    """
+    if CoroutineType not in set(map(type, results)):
+        return results
+    return [_run(one) if type(one) is CoroutineType else one for one in results]
+
+
+def _run(coroutine: CoroutineType[Any, Any, Any]) -> Any:
+    import asyncio  # noqa: PLC0415 - few runners need it
+
+    return asyncio.run(coroutine)
