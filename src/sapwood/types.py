@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
     from sapwood.activity.task_future import TaskFuture
     from sapwood.client.cluster import AgentInfo
-    from sapwood.client.cluster_head import ClusterHead
+    from sapwood.client.cluster_head import ClusterHead, NodeInfo
+    from sapwood.client.credentials import HeadCredentials
     from sapwood.client.detached_runs import DetachedRun, DetachedRuns
     from sapwood.client.executing import ExecResult, NodeResult
     from sapwood.client.group import AgentGroup
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from sapwood.comm.messaging.envelope import ANY
     from sapwood.core.request import Message, Request
     from sapwood.data.dataset import Dataset
+    from sapwood.head.calls import CredentialInfo, IssuedCredential, RevokeResult
     from sapwood.head_client.stage_reports import (
         CollectInfo,
         EnvironmentInfo,
@@ -50,21 +52,26 @@ __all__ = [
     "AsyncResult",
     "ClusterHead",
     "CollectInfo",
+    "CredentialInfo",
     "Dataset",
     "DetachedRun",
     "DetachedRuns",
     "EnvironmentInfo",
     "ExecResult",
     "FunctionStatistics",
+    "HeadCredentials",
     "InvitationInfo",
+    "IssuedCredential",
     "Merged",
     "Message",
+    "NodeInfo",
     "NodeResult",
     "PersistentDataset",
     "PlaceStatistics",
     "PoolResults",
     "QueryResult",
     "Request",
+    "RevokeResult",
     "RunInfo",
     "RunState",
     "RunStatistics",
@@ -91,7 +98,8 @@ if not TYPE_CHECKING:
             "sapwood.activity.statistics": "AgentStatistics FunctionStatistics RunStatistics",
             "sapwood.activity.task_future": "TaskFuture",
             "sapwood.client.cluster": "AgentInfo",
-            "sapwood.client.cluster_head": "ClusterHead",
+            "sapwood.client.cluster_head": "ClusterHead NodeInfo",
+            "sapwood.client.credentials": "HeadCredentials",
             "sapwood.client.detached_runs": "DetachedRun DetachedRuns",
             "sapwood.client.executing": "ExecResult NodeResult",
             "sapwood.client.group": "AgentGroup",
@@ -108,6 +116,7 @@ if not TYPE_CHECKING:
             "sapwood.comm.messaging.envelope": "ANY",
             "sapwood.core.request": "Message Request",
             "sapwood.data.dataset": "Dataset",
+            "sapwood.head.calls": "CredentialInfo IssuedCredential RevokeResult",
             "sapwood.head_client.stage_reports": (
                 "CollectInfo EnvironmentInfo StageInfo StagedFilesInfo"
             ),
@@ -115,6 +124,9 @@ if not TYPE_CHECKING:
             "sapwood.session.port": "InvitationInfo WaveResult",
         },
     )
+
+    if not _names.is_installed("Merged"):  # for `from sapwood.types import *`
+        __all__.remove("Merged")  # noqa: PYI056 - type checkers do not see this block
 
     def __getattr__(name: str) -> Any:
         value = globals()[name] = _names.find(name)

@@ -46,7 +46,8 @@ def test_every_public_name_is_there(module: ModuleType) -> None:
 @pytest.mark.parametrize("module", [sapwood, sapwood.types])
 def test_names_are_imported_from_where_type_checkers_find_them(module: ModuleType) -> None:
     tree = ast.parse(Path(str(module.__file__)).read_bytes())
-    (typed,) = (node.body for node in tree.body if isinstance(node, ast.If) and len(node.body) > 3)
+    blocks = [node for node in tree.body if isinstance(node, ast.If)]
+    (typed,) = (node.body for node in blocks if ast.unparse(node.test) == "TYPE_CHECKING")
     homes = {
         name.name: f"sapwood.{name.name}" if node.module == "sapwood" else node.module
         for node in typed

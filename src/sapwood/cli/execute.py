@@ -19,12 +19,14 @@ from sapwood.cli.failures import reporting
 from sapwood.cli.folding import LineFolder, LineSplitter
 from sapwood.cli.head_access import open_head
 from sapwood.cli.interrupts import forwarded_interrupts, termination_interrupts
+from sapwood.cli.old_names import warn_of
 from sapwood.cli.options import (
     CLUSTER_VARIABLE,
     Debug,
     Set,
     assignments,
     chosen_cluster,
+    given_variables,
     head_if_named,
     machines_of,
 )
@@ -104,13 +106,22 @@ def execute(  # noqa: PLR0913 - each is an option of the command
             help="Working directory of the command; default: the home folder, with local this one.",
         ),
     ] = "",
-    environment: Annotated[
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=VALUE]",
+            help="Environment variable of the command; NAME alone takes its value from here; may "
+            "be repeated.",
+        ),
+    ] = None,
+    packages: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Staged environment of the command (`sapwood stage environment`).",
+            help="Staged packages of the command (`sapwood stage environment`).",
         ),
     ] = None,
+    old_packages: Annotated[str | None, typer.Option("--environment", hidden=True)] = None,
     settings: Set = None,
     raw: Annotated[
         bool,
@@ -139,8 +150,11 @@ def execute(  # noqa: PLR0913 - each is an option of the command
         flags["cluster.on"] = machines_of(on, None, cluster) or on
     if session is not None:
         flags["cluster.on"] = f"session:{session}"
-    if environment is not None:
-        flags["environment.packages"] = environment
+    if old_packages is not None:
+        warn_of("--environment", "--packages")
+        packages = old_packages if packages is None else packages
+    if packages is not None:
+        flags["environment.packages"] = packages
     starting.say("starting the nodes")
     known = load_configuration(flags).settings
     credential, key = files_for(known.cluster.on)
@@ -169,7 +183,7 @@ def execute(  # noqa: PLR0913 - each is an option of the command
                 commands,
                 command,
                 folder,
-                packages_variables(known.environment.packages),
+                {**packages_variables(known.environment.packages), **given_variables(env or ())},
                 wanting,
             ) as running,
             forwarded_interrupts(running.signal),

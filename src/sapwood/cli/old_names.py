@@ -34,6 +34,7 @@ OLD_OPTIONS: Final = {
     "node start": {"--node": "--nodes"},
     "node status": {"--node": "--nodes"},
     "node stop": {"--node": "--nodes"},
+    "run": {"--environment": "--packages"},
 }
 """Options that have another name now, by the command; the empty text stands for all commands."""
 

@@ -128,6 +128,20 @@ def assignments(texts: Iterable[str], option: str) -> dict[str, str]:
 def variables(texts: Iterable[str]) -> dict[str, str]:
     """Return the environment variables of ``--env`` as settings by dotted key.
 
+    Raises:
+        InputError: As in :func:`given_variables`.
+
+    Example:
+        >>> variables(["MODE=test", "EMPTY="])
+        {'environment.variables.MODE': 'test', 'environment.variables.EMPTY': ''}
+    """
+    given = given_variables(texts)
+    return {f"environment.variables.{name}": value for name, value in given.items()}
+
+
+def given_variables(texts: Iterable[str]) -> dict[str, str]:
+    """Return the environment variables of ``--env`` by name.
+
     Args:
         texts: ``NAME``, for the value that it has in this process, or ``NAME=VALUE``.
 
@@ -135,8 +149,8 @@ def variables(texts: Iterable[str]) -> dict[str, str]:
         InputError: A variable is not set here, has no name, or is given twice.
 
     Example:
-        >>> variables(["MODE=test", "EMPTY="])
-        {'environment.variables.MODE': 'test', 'environment.variables.EMPTY': ''}
+        >>> given_variables(["MODE=test", "EMPTY="])
+        {'MODE': 'test', 'EMPTY': ''}
     """
     whole = []
     for text in texts:
@@ -147,8 +161,7 @@ def variables(texts: Iterable[str]) -> dict[str, str]:
                 hint=f"export it, or write --env {text}=VALUE",
             )
         whole.append(text if "=" in text or not text else f"{text}={os.environ[text]}")
-    given = assignments(whole, "--env")
-    return {f"environment.variables.{name}": value for name, value in given.items()}
+    return assignments(whole, "--env")
 
 
 def machines_of(on: str | None, session: str | None, cluster: str) -> str | None:

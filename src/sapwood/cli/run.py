@@ -117,10 +117,10 @@ class RunMachines(msgspec.Struct, frozen=True, kw_only=True):
             setting="nodes.allocations",
         ),
     ] = None
-    environment: Annotated[
+    packages: Annotated[
         str | None,
         option(
-            "Staged environment for runners (`sapwood stage environment`).",
+            "Staged packages for runners (`sapwood stage environment`).",
             "NAME",
             setting="environment.packages",
         ),
@@ -196,12 +196,11 @@ def run(  # noqa: PLR0913 - each is an option of the command line, or a group of
     Examples: `sapwood run fit --agents 4`, `sapwood run fit --on ssh:n1,n2 --data points.npy`
     """
     del debug  # the declaration reports errors
-    own = (machines.on, machines.agents, machines.fanout, machines.environment, env)
+    own = (machines.on, machines.agents, machines.fanout, machines.packages, env)
     if session is not None and any(own):
         raise ConfigurationError(
             "a session has its agents, with their environment variables",
-            hint="leave out --on, --agents, --fanout, --environment and --env"
-            + _with_variables(env),
+            hint="leave out --on, --agents, --fanout, --packages and --env" + _with_variables(env),
         )
     on = machines.on
     if on is None and session is None and not detach:

@@ -99,7 +99,7 @@ def environment(
     """Install the Python packages of a lock file on nodes.
 
     uv installs them here, once for each kind of node. `sapwood exec` and `sapwood run` use them
-    by --environment NAME.
+    by --packages NAME.
     """
     name = head_of(name, on)
     known = load_configuration(assignments(settings or (), "--set")).settings

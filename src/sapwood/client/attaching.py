@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
 
@@ -53,31 +53,30 @@ END_PAUSE = 1.0
 """Seconds between two of these attempts."""
 
 
-def create_session(  # noqa: PLR0913 - each is a separate option, by name
+class NewSessionOptions(TypedDict, total=False):
+    """Options of a new session; ``ClusterHead.create_session`` describes them."""
+
+    name: str
+    on: str
+    agents_per_node: int | None
+    fanout: int | None
+    idle: float | None
+    settings: Settings | None
+    environment: Mapping[str, str] | None
+
+
+def create_session(
     agents: int | None = None,
     *,
-    name: str = "",
-    on: str = "head",
-    agents_per_node: int | None = None,
-    fanout: int | None = None,
-    idle: float | None = None,
     cluster: str = "default",
-    settings: Settings | None = None,
-    environment: Mapping[str, str] | None = None,
     on_wait: WaitCallback | None = None,
+    **options: Unpack[NewSessionOptions],
 ) -> Cluster:
     """Start a session at a head on this machine; see ``ClusterHead.create_session``."""
-    chosen = chosen_settings(settings, environment)
-    handle = request_session(
-        agents,
-        name=name,
-        on=on,
-        agents_per_node=agents_per_node,
-        fanout=fanout,
-        idle=idle,
-        cluster=cluster,
-        settings=chosen,
-    )
+    chosen = chosen_settings(options.get("settings"), options.pop("environment", None))
+    options["settings"] = chosen
+    idle = options.get("idle")
+    handle = request_session(agents, cluster=cluster, **options)
     try:
         socket, number, called = once_there(partial(find_root, handle, cluster), on_wait)
         address = SessionAddress(session=number, name=called, cluster=cluster)
@@ -103,34 +102,23 @@ def create_session(  # noqa: PLR0913 - each is a separate option, by name
     return made
 
 
-def request_session(  # noqa: PLR0913 - each is an option with a name
+def request_session(
     agents: int | None = None,
     *,
-    name: str = "",
-    on: str = "head",
-    agents_per_node: int | None = None,
-    fanout: int | None = None,
-    idle: float | None = None,
     cluster: str = "default",
-    settings: Settings | None = None,
-    environment: Mapping[str, str] | None = None,
+    **options: Unpack[NewSessionOptions],
 ) -> str:
     """Ask for a session and return its handle; see ``ClusterHead.request_session``."""
-    from sapwood.head import session_records  # noqa: PLC0415 - as above
-    from sapwood.head.parts.sessions import Sessions  # noqa: PLC0415 - as above
+    from sapwood.head.parts.sessions import Sessions  # noqa: PLC0415 - imports cryptography
+    from sapwood.head.session_records import CreateSession  # noqa: PLC0415 - as above
 
-    chosen = chosen_settings(settings, environment)
-    wanted = session_records.CreateSession(
-        name=text(name, "name"),
-        on=absolute(on),
-        agents=agents,
-        agents_per_node=agents_per_node,
-        fanout=fanout,
-        idle=idle,
-        settings=msgspec.to_builtins(whole_paths(chosen)),
-    )
-    made = head_here(cluster).call_once(CREATE_TIMEOUT, Sessions.create, wanted)
-    return made.handle
+    given: dict[str, Any] = dict(options)
+    chosen = chosen_settings(given.pop("settings", None), given.pop("environment", None))
+    given["name"] = text(given.get("name", ""), "name")
+    given["on"] = absolute(given.get("on", "head"))
+    given["settings"] = msgspec.to_builtins(whole_paths(chosen))
+    wanted = CreateSession(agents=agents, **given)
+    return head_here(cluster).call_once(CREATE_TIMEOUT, Sessions.create, wanted).handle
 
 
 def end_session(

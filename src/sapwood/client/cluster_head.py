@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
-from sapwood.client.attaching import create_session, request_session
+import msgspec
+
+from sapwood.client.attaching import NewSessionOptions, create_session, request_session
 from sapwood.client.cluster import Cluster
+from sapwood.client.credentials import HeadCredentials
 from sapwood.client.detached_runs import DetachedRuns, runs
+from sapwood.client.head_asking import CALL_TIMEOUT, File, asker, open_head
 from sapwood.client.hosts import at_head
 from sapwood.client.staging import Stage
 from sapwood.contexts.launchers.allocation import WaitCallback
 from sapwood.core.hints import DEFAULT_CLUSTER
 from sapwood.environment.settings import Settings
+from sapwood.head.calls import NodeRecord
 
-File = str | os.PathLike[str]
+
+class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of a cluster, as its head knew it when it was asked.
+
+    Attributes:
+        name: What users call it.
+        state: ``starting``, ``ready``, ``draining``, ``disconnected``, ``lost``, ``removed``, or
+            ``closed``: sessions cannot start processes there.
+        reason: Why it is not ready; empty if it is.
+        since: Since when it is in this state, seconds since 1970; 0 if that is not known.
+        joined: When it joined, seconds since 1970.
+        cores: How many processes may run at once; 0 if that is not known yet.
+        architecture: Of its processor; empty if that is not known yet.
+        python: Version of its Python; empty if that is not known yet.
+    """
+
+    name: str
+    state: str
+    reason: str = ""
+    since: float = 0.0
+    joined: float = 0.0
+    cores: int = 0
+    architecture: str = ""
+    python: str = ""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether processes can be started there."""
+        return self.state == "ready"
 
 
 @overload
@@ -67,6 +99,8 @@ def connect(
             with head.start(agents=16) as cluster:
                 print(cluster.submit(pow, 2, 10).result())
     """
+    renamed = "cluster" in options
+    name = options.pop("cluster", name)
     if agents is not None or options:
         warnings.warn(
             "sapwood.connect() starts no agents any more: use sapwood.connect(NAME).start(AGENTS); "
@@ -75,6 +109,13 @@ def connect(
             stacklevel=2,
         )
         return at_head(name, agents, credential=credential, key=key, **options)
+    if renamed:
+        warnings.warn(
+            "sapwood.connect() takes the cluster as its first argument: use sapwood.connect(NAME); "
+            "cluster= works until version 0.2",
+            DeprecationWarning,
+            stacklevel=2,
+        )
     head = ClusterHead(name, credential=credential, key=key)
     head.check()
     return head
@@ -109,17 +150,7 @@ class ClusterHead:
             CommunicationError: The head is not reached.
             SecurityError: The head is another one, or refuses the credential.
         """
-        from sapwood.head_client.access import HeadAccess  # noqa: PLC0415 - imports cryptography
-        from sapwood.security.credential_file import (  # noqa: PLC0415 - as above
-            find_credential,
-            find_holder_key,
-        )
-
-        HeadAccess(
-            self.name,
-            None if self._credential is None else find_credential(self._credential),
-            None if self._key is None else find_holder_key(self._key),
-        ).close()
+        open_head(self.name, self._credential, self._key).close()
 
     def start(
         self,
@@ -163,18 +194,12 @@ class ClusterHead:
             key=self._key,
         )
 
-    def create_session(  # noqa: PLR0913 - each is a separate option, by name
+    def create_session(
         self,
         agents: int | None = None,
         *,
-        name: str = "",
-        on: str = "head",
-        agents_per_node: int | None = None,
-        fanout: int | None = None,
-        idle: float | None = None,
-        settings: Settings | None = None,
-        environment: Mapping[str, str] | None = None,
         on_wait: WaitCallback | None = None,
+        **options: Unpack[NewSessionOptions],
     ) -> Cluster:
         """Start a session at this head, which runs on this machine; it can outlive this process.
 
@@ -219,30 +244,12 @@ class ClusterHead:
 
                 cluster = sapwood.attach(handle)  # later, from another process
         """
-        return create_session(
-            agents,
-            name=name,
-            on=on,
-            agents_per_node=agents_per_node,
-            fanout=fanout,
-            idle=idle,
-            settings=settings,
-            environment=environment,
-            on_wait=on_wait,
-            cluster=self.name,
-        )
+        return create_session(agents, cluster=self.name, on_wait=on_wait, **options)
 
     def request_session(
         self,
         agents: int | None = None,
-        *,
-        name: str = "",
-        on: str = "head",
-        agents_per_node: int | None = None,
-        fanout: int | None = None,
-        idle: float | None = None,
-        settings: Settings | None = None,
-        environment: Mapping[str, str] | None = None,
+        **options: Unpack[NewSessionOptions],
     ) -> str:
         """Ask for a session as :meth:`create_session` does, and return its handle at once.
 
@@ -250,15 +257,8 @@ class ClusterHead:
         client. :func:`sapwood.attach` waits for it.
 
         Args:
-            agents: See :meth:`create_session`, as for all others.
-            name: What to call it.
-            on: Where its agents are.
-            agents_per_node: Agents on each node.
-            fanout: Children of each junction, with ``"local"``.
-            idle: Seconds without attached clients after which it ends; it is not idle while it
-                waits.
-            settings: All settings.
-            environment: Environment variables for the agents, in addition to their own.
+            agents: Agents altogether; by default one for each core.
+            **options: As for :meth:`create_session`. A session is not idle while it waits.
 
         Raises:
             ConfigurationError: The name is not valid or in use, the machines cannot exist, or the
@@ -275,17 +275,38 @@ class ClusterHead:
                 with sapwood.attach(handle, on_wait=print) as cluster:  # from any process
                     print(cluster.submit(pow, 2, 10).result())
         """
-        return request_session(
-            agents,
-            name=name,
-            on=on,
-            agents_per_node=agents_per_node,
-            fanout=fanout,
-            idle=idle,
-            settings=settings,
-            environment=environment,
-            cluster=self.name,
-        )
+        return request_session(agents, cluster=self.name, **options)
+
+    def nodes(self) -> list[NodeInfo]:
+        """Return the nodes of this head, also those that were removed lately.
+
+        Raises:
+            NodeLostError: The head has ended.
+            CommunicationError: The head is not reached.
+            SecurityError: The credential does not allow this.
+
+        Example:
+            ::
+
+                for node in sapwood.connect().nodes():
+                    print(node.name, node.state, node.cores)
+        """
+        from sapwood.head.parts.nodes import Nodes  # noqa: PLC0415 - imports cryptography
+
+        records = asker(self.name, self._credential, self._key)(CALL_TIMEOUT, Nodes.every)
+        return [_node_info(one) for one in records]
+
+    @property
+    def credentials(self) -> HeadCredentials:
+        """The credentials of this head: issued, listed and revoked.
+
+        Example:
+            ::
+
+                for one in sapwood.connect().credentials.list():
+                    print(one.id, one.subject, one.rights)
+        """
+        return HeadCredentials(asker(self.name, self._credential, self._key))
 
     @property
     def runs(self) -> DetachedRuns:
@@ -322,3 +343,17 @@ class ClusterHead:
 
     def __repr__(self) -> str:
         return f"<ClusterHead of {self.name}>"
+
+
+def _node_info(record: NodeRecord) -> NodeInfo:
+    facts = record.facts
+    return NodeInfo(
+        name=record.name,
+        state=record.state,
+        reason=record.reason,
+        since=record.since,
+        joined=record.joined,
+        cores=0 if facts is None else facts.cores,
+        architecture="" if facts is None else facts.architecture,
+        python="" if facts is None else facts.python,
+    )

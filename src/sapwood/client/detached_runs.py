@@ -9,13 +9,14 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import msgspec
 
 from sapwood.activity.dashboard_page import DashboardPage
 from sapwood.activity.progress import RunInfo, RunState
 from sapwood.activity.run_record import WorkStatistics
+from sapwood.client.head_asking import CALL_TIMEOUT, AskWithin, asker
 from sapwood.core import typed
 from sapwood.core.arguments import function, wait_time
 from sapwood.core.errors import (
@@ -30,13 +31,9 @@ from sapwood.core.html_table import escaped
 
 if TYPE_CHECKING:
     from sapwood.head.calls import RunRecord
-    from sapwood.head.protocol.call import HeadCall
 
 LOOK = 0.2
 """Seconds between two looks at a run that is followed."""
-
-CALL_TIMEOUT = 30.0
-"""Seconds in which a head answers."""
 
 CANCEL_TIMEOUT = 60.0
 """Seconds in which a run that is cancelled must be over."""
@@ -46,15 +43,6 @@ OUTPUT_PIECE = 2**20
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class AskWithin(Protocol):
-    """Calls the head of the runs."""
-
-    def __call__(
-        self, seconds: float, call: HeadCall[P, R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> R:
-        """Return the answer, within some seconds."""
 
 
 def runs(
@@ -78,24 +66,7 @@ def runs(
                 print(run.id, run.program, run.progress)
             total = sapwood.connect().runs.find("3f2a").result()["total"]
     """
-    from sapwood.security.credential_file import (  # noqa: PLC0415 - rarely needed
-        find_credential,
-        find_holder_key,
-    )
-
-    shown = None if credential is None else find_credential(credential)
-    holder = None if key is None else find_holder_key(key)
-
-    def ask(seconds: float, call: HeadCall[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        from sapwood.head_client.access import HeadAccess  # noqa: PLC0415 - as above
-
-        head = HeadAccess(cluster, shown, holder)
-        try:
-            return head.client.call_within(seconds, call, *args, **kwargs)
-        finally:
-            head.close()
-
-    return DetachedRuns(ask, cluster)
+    return DetachedRuns(asker(cluster, credential, key), cluster)
 
 
 class DetachedRuns:

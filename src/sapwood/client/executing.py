@@ -72,6 +72,7 @@ def execute(  # noqa: PLR0913 - each is a thing that a command has
     input: bytes | None = None,  # noqa: A002 - what subprocess calls it
     folder: str = "",
     environment: Mapping[str, str] | None = None,
+    packages: str | None = None,
     on_output: Callable[[str, str, bytes], object] | None = None,
     settings: Settings | None = None,
     credential: str | os.PathLike[str] | None = None,
@@ -89,7 +90,9 @@ def execute(  # noqa: PLR0913 - each is a thing that a command has
             ``session:NAME`` are the nodes of a session at the head of the user here.
         input: Standard input for all nodes; by default it is empty.
         folder: Where it starts; by default the home folder, on ``local`` the current one.
-        environment: Variables, besides the node's own.
+        environment: Environment variables, in addition to the node's own.
+        packages: Name of a staged set of packages (``sapwood stage environment``); by default
+            ``environment.packages``.
         on_output: Given output as it comes: the node, ``"stdout"`` or ``"stderr"``, and bytes.
             While it does not return, the commands wait. The result has no output then.
         settings: All settings; by default those of configuration files and variables.
@@ -127,7 +130,10 @@ def execute(  # noqa: PLR0913 - each is a thing that a command has
             commands,
             arguments,
             folder,
-            {**packages_variables(chosen.environment.packages), **(environment or {})},
+            {
+                **packages_variables(chosen.environment.packages if packages is None else packages),
+                **(environment or {}),
+            },
             commands.names if input is not None else (),
         ) as running,
         _feeding(running, input),

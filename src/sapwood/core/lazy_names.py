@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 
@@ -22,6 +23,13 @@ class LazyNames:
     def __init__(self, module: str, homes: Mapping[str, str]) -> None:
         self._module = module
         self.home_of = {name: home for home, names in homes.items() for name in names.split()}
+
+    def is_installed(self, name: str) -> bool:
+        """Return whether the package of a name is installed; it is not imported."""
+        try:
+            return find_spec(self.home_of[name].rpartition(".")[0]) is not None
+        except ModuleNotFoundError:
+            return False
 
     def find(self, name: str) -> Any:
         """Return what a name stands for.

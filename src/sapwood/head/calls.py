@@ -72,7 +72,7 @@ class IssueCredential(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
 
 
-class CredentialFacts(msgspec.Struct, frozen=True, kw_only=True):
+class CredentialInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A credential that was issued, without its key.
 
     Attributes:
@@ -110,8 +110,28 @@ class IssuedCredential(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     text: str
-    facts: CredentialFacts
+    facts: CredentialInfo
     places: list[str]
+
+
+class RevokeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of a revocation.
+
+    Attributes:
+        id: Of the block.
+        known: Whether the head issued it; else a holder narrowed another one to it.
+        nodes: Nodes that know by now.
+        missing: Nodes that have not confirmed it yet; they receive it as soon as possible.
+        clients: Clients that were cut off.
+        epoch: Of the list.
+    """
+
+    id: str
+    known: bool
+    nodes: list[str]
+    missing: list[str]
+    clients: int
+    epoch: int
 
 
 GONE = "removed"

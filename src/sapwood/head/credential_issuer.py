@@ -84,7 +84,7 @@ class CredentialIssuer:
         self._clock = clock
         self._lock = threading.Lock()
         self._issuer = self._kept_issuer()
-        read = typed.unpacker(calls.CredentialFacts)
+        read = typed.unpacker(calls.CredentialInfo)
         self._issued = {
             one.key.removeprefix(_ISSUED): read(one.value) for one in store().entries(_ISSUED)
         }
@@ -168,7 +168,7 @@ class CredentialIssuer:
             subject=wanted.subject,
             authority=self._pin,
         )
-        facts = calls.CredentialFacts(
+        facts = calls.CredentialInfo(
             id=made.id,
             subject=wanted.subject,
             rights=sorted(wanted.rights),
@@ -200,7 +200,7 @@ class CredentialIssuer:
         )
         return calls.IssuedCredential(text=made.text, facts=facts, places=places)
 
-    def list(self) -> list[calls.CredentialFacts]:
+    def list(self) -> list[calls.CredentialInfo]:
         """Return the credentials that have not ended, also those that were revoked."""
         with self._lock:
             self._forget_ended(self._clock())

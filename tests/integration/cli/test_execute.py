@@ -66,6 +66,18 @@ def test_the_folder_of_the_command_can_be_chosen(sapwood: Sapwood, tmp_path: Pat
     assert sapwood("exec", "--cwd", "there", "pwd").stdout == f"{tmp_path}/there\n"
 
 
+def test_a_command_gets_variables_by_value_and_from_here(
+    sapwood: Sapwood, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TREE", "oak")
+    words = ("--env", "TREE", "--env", "LEAF=a=b")
+    done = sapwood("exec", "--on", "nodes:1", *words, "--", "sh", "-c", "echo $TREE $LEAF")
+    assert (done.returncode, done.stdout) == (0, "oak a=b\n")
+    done = sapwood("exec", "--env", "NO_SUCH_VARIABLE", "--", "true")
+    assert done.returncode == 2
+    assert "the environment variable 'NO_SUCH_VARIABLE' is not set here" in done.stderr
+
+
 def test_lines_of_64_kib_stay_whole(sapwood: Sapwood) -> None:
     script = (
         "import os\nfor i in range(9): print(str(i) * 65536)\nprint('x' + os.environ['W'] * 65536)"

@@ -640,6 +640,33 @@ def test_nobody_issues_more_than_they_may(up: UpHead) -> None:
             issue(rights=["run"], role="user")
 
 
+def test_a_program_looks_at_nodes_and_issues_lists_and_revokes_credentials(up: UpHead) -> None:
+    head = sapwood.connect()
+    assert [(one.name, one.is_ready, one.cores > 0) for one in head.nodes()] == [
+        ("n1", True, True),
+        ("n2", True, True),
+    ]
+    made = head.credentials.issue(["connect"], subject="a script", lifetime=60)
+    known = {one.id: one for one in head.credentials.list()}
+    assert known[made.facts.id] == made.facts
+    assert (made.facts.subject, made.facts.rights) == ("a script", ["connect"])
+    assert 50 < made.facts.not_after - time.time() <= 60
+    script = sapwood.connect(up.url, credential=made.text)
+    assert script.nodes() == head.nodes()
+    with pytest.raises(SecurityError, match="admin"):
+        script.credentials.issue(["connect"])
+    role = head.credentials.issue(role="user", nodes="n1")
+    assert (role.facts.rights, role.facts.nodes) == (sorted(ROLES["user"]), "n1")
+    with pytest.raises(ConfigurationError, match="a role and rights are both given"):
+        head.credentials.issue(["connect"], role="user")
+    with pytest.raises(ConfigurationError, match="lifetime is 0"):
+        head.credentials.issue(["connect"], lifetime=0)
+    done = head.credentials.revoke(made.facts.id)
+    assert (done.id, done.known, done.nodes) == (made.facts.id, True, ["n1", "n2"])
+    with pytest.raises(SecurityError, match="revoked"):
+        script.nodes()
+
+
 def test_whoever_is_connected_can_verify_credentials_of_the_cluster(up: UpHead) -> None:
     """As the root of a session does: it has the issuer's key and what was revoked."""
     good, bad = up.issue("connect", "attach", session="s"), up.issue("connect", "attach")

@@ -168,26 +168,26 @@ def test_an_environment_is_installed_once_and_used_by_commands_and_runners(
         return two.run("exec", "--on", "head", *words, status=status)
 
     code = "import acorn; print(acorn.__file__)"
-    said = ran("--environment", "grove", "--no-label", "--", "python", "-c", code)
+    said = ran("--packages", "grove", "--no-label", "--", "python", "-c", code)
     for folder in folders.values():
         assert str(folder / "trees") in said
-    said = ran("--environment", "grove", "--", "acorn")
+    said = ran("--environment", "grove", "--", "acorn")  # the old name
     assert f"oak {sys.version_info[:2]}" in said
     ran("--", "python", "-c", "import acorn", status=1)
-    error = ran("--environment", "other", "--", "true", status=126)
+    error = ran("--packages", "other", "--", "true", status=126)
     assert "no environment 'other' is staged on this node" in error
 
     program = tmp_path / "acorns.py"
     program.write_text(PROGRAM)
     run = ("run", str(program), "--on", "head", "--agents", "2", "--json")
-    assert json.loads(two.run(*run, "--environment", "grove"))["result"] == {"acorns": 10}
+    assert json.loads(two.run(*run, "--packages", "grove"))["result"] == {"acorns": 10}
     assert "No module named 'acorn'" in two.run(*run, status=4)
-    error = two.run(*run, "--environment", "other", status=6)
+    error = two.run(*run, "--packages", "other", status=6)
     assert "no environment 'other' is staged on this node" in error
-    error = two.run("run", str(program), "--environment", "grove", status=2)
+    error = two.run("run", str(program), "--packages", "grove", status=2)
     assert "environments are staged on nodes of a head" in error
 
-    error = two.run("run", str(program), "--session", "s", "--environment", "grove", status=2)
+    error = two.run("run", str(program), "--session", "s", "--packages", "grove", status=2)
     assert "a session has its agents" in error
 
     data = random_file(tmp_path / "data", 1000)

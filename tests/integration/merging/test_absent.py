@@ -51,6 +51,9 @@ def main():
     except AttributeError as error:
         print("no type:", error)
     print("others:", sapwood.types.Dataset.__name__, "Merged" in dir(sapwood.types))
+    everything = {}
+    exec("from sapwood.types import *", everything)
+    print("star:", everything["Dataset"].__name__, "Merged" in everything)
 
 
 if __name__ == "__main__":
@@ -68,4 +71,8 @@ def test_everything_else_imports_and_a_session_works_without_merging() -> None:
     assert lines[0] == "total 6"
     assert [line.startswith(refused) for line in lines[1:6]] == [True] * 5
     no_type = "no type: this installation has no sapwood.types.Merged: it lacks the package"
-    assert lines[6:] == [f"{no_type} sapwood.merging", "others: Dataset True"]
+    assert lines[6:] == [
+        f"{no_type} sapwood.merging",
+        "others: Dataset False",
+        "star: Dataset False",
+    ]

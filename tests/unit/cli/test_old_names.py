@@ -38,6 +38,8 @@ def test_words_of_other_programs_are_not_renamed() -> None:
 def test_options_are_renamed_in_their_commands_only() -> None:
     assert with_new_names(["node", "stop", "link", "--node=n1"], COMMANDS)[3:] == ["--nodes=n1"]
     assert with_new_names(["up", "--node"], COMMANDS) == ["up", "--node"]
+    run = ["run", "pi", "--environment", "grove"]
+    assert with_new_names(run, COMMANDS) == ["run", "pi", "--packages", "grove"]
 
 
 def test_the_session_of_another_cluster_has_its_cluster_before_the_name() -> None:

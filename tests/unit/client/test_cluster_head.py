@@ -20,6 +20,29 @@ def test_connecting_with_agents_works_for_one_release(monkeypatch: pytest.Monkey
     assert started == [(("nw", 2), {"credential": "a.credential", "key": None})]
 
 
+def test_the_cluster_by_its_former_name_works_for_one_release(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(
+        cluster_head, "at_head", lambda *args, **kwargs: started.append((args, kwargs))
+    )
+    monkeypatch.setattr(cluster_head.ClusterHead, "check", lambda _head: None)
+    with pytest.warns(DeprecationWarning, match=r"use sapwood\.connect\(NAME\)\.start"):
+        sapwood.connect(cluster="nw", agents=2)
+    assert started == [(("nw", 2), {"credential": None, "key": None})]
+    with pytest.warns(DeprecationWarning, match=r"use sapwood\.connect\(NAME\);") as noted:
+        head = sapwood.connect(cluster="nw")
+    assert noted[0].filename == __file__
+    assert isinstance(head, cluster_head.ClusterHead)
+    assert head.name == "nw"
+
+
+def test_an_option_that_sessions_do_not_have_is_refused() -> None:
+    with pytest.raises(TypeError, match="agent_per_node"):
+        cluster_head.ClusterHead("nw").request_session(agent_per_node=2)  # type: ignore[call-arg]
+
+
 def test_a_head_that_is_not_up_is_reported_at_once(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

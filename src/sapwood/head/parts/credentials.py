@@ -11,10 +11,11 @@ import msgspec
 from sapwood.core.errors import ConfigurationError
 from sapwood.head.calls import (
     DENIED,
-    CredentialFacts,
+    CredentialInfo,
     IssueCredential,
     IssuedCredential,
     NodeRecord,
+    RevokeResult,
 )
 from sapwood.head.credential_issuer import CredentialIssuer, DenialFeed, longest_of
 from sapwood.head.parts.policy import Policy
@@ -27,26 +28,6 @@ from sapwood.security.rights import ADMIN, CONNECT, Rights
 
 DENIAL_WAIT: Final = 1.0
 """Seconds that a revocation waits for the confirmations of nodes."""
-
-
-class Revoked(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a revocation.
-
-    Attributes:
-        id: Of the block.
-        known: Whether the head issued it; else a holder narrowed another one to it.
-        nodes: Nodes that know by now.
-        missing: Nodes that have not confirmed it yet; they receive it as soon as possible.
-        clients: Clients that were cut off.
-        epoch: Of the list.
-    """
-
-    id: str
-    known: bool
-    nodes: list[str]
-    missing: list[str]
-    clients: int
-    epoch: int
 
 
 class IssuedCredentials(HeadPart):
@@ -111,7 +92,7 @@ class IssuedCredentials(HeadPart):
         return longest_of(self._policy.current.limits.credential_life)
 
     @call("credential.list", right=ADMIN, slow=True)
-    def known(self) -> list[CredentialFacts]:
+    def known(self) -> list[CredentialInfo]:
         """Return the credentials that have not ended, also those that were revoked."""
         return self._issuer.list()
 
@@ -121,7 +102,7 @@ class IssuedCredentials(HeadPart):
         return self._issuer.whole_list()
 
     @call("credential.revoke", right=ADMIN, slow=True)
-    def revoke(self, caller: ServiceCaller, block: str) -> Revoked:
+    def revoke(self, caller: ServiceCaller, block: str) -> RevokeResult:
         """Refuse a credential everywhere.
 
         Args:
@@ -130,7 +111,7 @@ class IssuedCredentials(HeadPart):
         """
         return self.revoked(block, caller.granted.subject)
 
-    def revoked(self, block: str, by: str = "") -> Revoked:
+    def revoked(self, block: str, by: str = "") -> RevokeResult:
         """Refuse a credential everywhere; wait a moment for the nodes to say that they know.
 
         Args:
@@ -149,7 +130,7 @@ class IssuedCredentials(HeadPart):
         }
         wait(answers.values(), DENIAL_WAIT)
         knowing = [name for name, answer in answers.items() if answer.done() and answer.result()]
-        return Revoked(
+        return RevokeResult(
             id=block,
             known=known,
             nodes=knowing,
