@@ -11,6 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command_from_info, get_group_from_info
 from typer.models import CommandInfo, TyperInfo
 
+from sapwood.cli.help_imports import import_help
 from sapwood.core.errors import ProgramError
 from sapwood.core.hints import command
 
@@ -89,6 +90,7 @@ class LazyGroup(TyperGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help text."""
+        import_help()
         self._listing = True
         try:
             super().format_help(ctx, formatter)
