@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sapwood.client.submitting import TaskOptions
     from sapwood.client.topology import Topology
     from sapwood.code.runner.here import AgentContext
+    from sapwood.code.stacks import FrameInfo, StackInfo, StackResult, ThreadInfo
     from sapwood.code.watch import VersionInfo, Watch
     from sapwood.comm.messages import PlaceStatistics
     from sapwood.comm.messaging.envelope import ANY
@@ -58,6 +59,7 @@ __all__ = [
     "DetachedRuns",
     "EnvironmentInfo",
     "ExecResult",
+    "FrameInfo",
     "FunctionStatistics",
     "HeadCredentials",
     "InvitationInfo",
@@ -75,6 +77,8 @@ __all__ = [
     "RunInfo",
     "RunState",
     "RunStatistics",
+    "StackInfo",
+    "StackResult",
     "Stage",
     "StageInfo",
     "StagedFilesInfo",
@@ -82,6 +86,7 @@ __all__ = [
     "StreamStatistics",
     "TaskFuture",
     "TaskOptions",
+    "ThreadInfo",
     "Topology",
     "VersionInfo",
     "Watch",
@@ -111,6 +116,7 @@ if not TYPE_CHECKING:
             "sapwood.client.submitting": "TaskOptions",
             "sapwood.client.topology": "Topology",
             "sapwood.code.runner.here": "AgentContext",
+            "sapwood.code.stacks": "FrameInfo StackInfo StackResult ThreadInfo",
             "sapwood.code.watch": "VersionInfo Watch",
             "sapwood.comm.messages": "PlaceStatistics",
             "sapwood.comm.messaging.envelope": "ANY",

@@ -69,6 +69,7 @@ class AgentProcess:
         self._worker = AgentCalls(agent, self._runner, self._affinity, settings)
         AgentMessaging(agent, self.rpc_handlers)
         agent.requests[JOIN] = self._first_join
+        agent.requests[agent_requests.STACK] = self._read_stack
         agent.waves[agent_requests.FASTPATH] = self._use_shortcuts
         agent.waves[agent_requests.METRICS] = self._report_metrics
         self._has_shortcut = False
@@ -89,6 +90,12 @@ class AgentProcess:
         memory = resident_memory(os.getpid()) + (resident_memory(runner.pid) if runner.pid else 0)
         values = self._worker.metrics.take(busy=runner.state is RunnerState.BUSY, memory=memory)
         contribution.give(plain.encode(values), None)
+
+    def _read_stack(self, request: IncomingRequest) -> None:
+        """Answer with what the runner does; also while it does not answer calls."""
+        from sapwood.activity.agent_stack import read_stack  # noqa: PLC0415 - most agents are never asked
+
+        read_stack(self._agent, self._runner, request)
 
     def _use_shortcuts(self, contribution: Contribution) -> None:
         """Let waves pass without the interpreter from now on, where that can be."""

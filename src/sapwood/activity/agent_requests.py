@@ -39,6 +39,9 @@ FLUSH_TRACES = "traces.flush"
 MACHINE = "agent.machine"
 """Request that an agent say where it is; see :class:`AgentMachine`."""
 
+STACK = "agent.stack"
+"""Request for the stack of an agent's runner: a :class:`~sapwood.code.stacks.StackInfo`."""
+
 CALL_TASK = "task.call"
 HELP = "run.help"
 """Request that an agent map items of another one that is late; see :class:`HelpRun`."""

@@ -4,8 +4,9 @@ import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from sapwood.code.runner.stack_reader import STACK
 from sapwood.code.symbolise import symbolise
-from sapwood.core.errors import RunnerCrashError
+from sapwood.core.errors import RunnerCrashError, TimeLimitError
 from sapwood.core.failures import log_failure
 
 BACKTRACE = "backtrace"
@@ -19,18 +20,22 @@ _PYTHON = "Fatal Python error"
 
 
 def name_crash_site(error: BaseException, debug_files: Mapping[str, Path]) -> None:
-    """Put function, file and line into the backtrace of an error that has one; it never raises.
+    """Put function, file and line into the native frames of an error that has some.
 
     Debug information may be damaged in any way; then the error stays as it is.
 
     Args:
-        error: Any error; only crashes of runners in native code are changed.
+        error: Any error; only crashes of runners in native code, and calls that took too long, are
+            changed.
         debug_files: The file with debug information of each library, by the library's path.
     """
-    if not isinstance(error, RunnerCrashError) or not debug_files:
+    if not isinstance(error, RunnerCrashError | TimeLimitError) or not debug_files:
         return
     try:
-        _name(error, debug_files)
+        if isinstance(error, RunnerCrashError):
+            _name(error, debug_files)
+        elif STACK in error.details:
+            error.details[STACK] = symbolise(error.details[STACK], debug_files)
     except Exception as exception:  # noqa: BLE001 - whoever waits must get the error
         log_failure("naming the place of a crash", exception)
 

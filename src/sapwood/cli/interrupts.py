@@ -1,4 +1,4 @@
-"""What Ctrl-C, SIGTERM and ``os._exit`` in a program do to a command."""
+r"""What Ctrl-C, Ctrl-\, SIGTERM and ``os._exit`` in a program do to a command."""
 
 from __future__ import annotations
 
@@ -118,6 +118,35 @@ def forwarded_interrupts(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        came.put(0)
+        thread.join()
+
+
+@contextmanager
+def answered_quits(answer: Callable[[], object]) -> Iterator[None]:
+    r"""Have each Ctrl-\ (SIGQUIT) in the block call a function, on a separate thread.
+
+    Where the signal is ignored, it stays so.
+
+    Args:
+        answer: The function; further signals wait until it has returned.
+    """
+    if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+        yield
+        return
+    came: SimpleQueue[int] = SimpleQueue()  # may be given to from a signal handler
+
+    def work() -> None:
+        while came.get():
+            answer()
+
+    thread = new_thread("sapwood-quits", work)
+    thread.start()
+    before = signal.signal(signal.SIGQUIT, lambda number, _frame: came.put(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGQUIT, before)
         came.put(0)
         thread.join()
 

@@ -61,6 +61,11 @@ COMMANDS = {
         "Show the health, nodes, load, sessions and runs of a cluster, until Ctrl-C.",
         panel=CLUSTERS,
     ),
+    "stack": LazyEntry(
+        "sapwood.cli.stack:stack",
+        "Show where user code is now: the stacks of all agents, equal ones once.",
+        panel=CLUSTERS,
+    ),
     "dashboard": LazyEntry(
         "sapwood.cli.dashboard:dashboard",
         "Show a link that opens the dashboard of a cluster.",

@@ -19,7 +19,11 @@ from sapwood.cli.credential_variables import files_for
 from sapwood.cli.declared import as_flags, declared, given_words
 from sapwood.cli.failures import EXIT_INTERRUPTED, as_sapwood_error, show_error
 from sapwood.cli.head_connection import CALL_TIMEOUT, asked_head
-from sapwood.cli.interrupts import no_exit_of_process, termination_interrupts
+from sapwood.cli.interrupts import (
+    answered_quits,
+    no_exit_of_process,
+    termination_interrupts,
+)
 from sapwood.cli.options import (
     CLUSTER_VARIABLE,
     Debug,
@@ -60,6 +64,7 @@ from sapwood.core.errors import (
 )
 from sapwood.core.hints import command
 from sapwood.core.options import PATH, option
+from sapwood.core.terminal_text import printable
 from sapwood.environment.configuration import load_configuration
 from sapwood.environment.folders import expand_user
 from sapwood.environment.logs import configure_logging
@@ -185,10 +190,11 @@ def run(  # noqa: PLR0913 - each is an option of the command line, or a group of
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Run a program over data on agents, of this machine or of others.
+    r"""Run a program over data on agents, of this machine or of others.
 
     `sapwood run PROGRAM` is short for `sapwood run start PROGRAM`. The other commands are about
-    detached runs. Ctrl-C cancels a run and leaves nothing behind.
+    detached runs. Ctrl-C cancels a run and leaves nothing behind. Ctrl-\ shows where user code
+    is now, on all agents.
 
     With --watch, each edit is built immediately; a run that has begun keeps its version, and a run
     of the newest version follows. With --json, there is one line for each run.
@@ -318,8 +324,17 @@ def starting_agents(settings: Settings, on_wait: WaitCallback = starting.wait) -
         cluster = _begin(settings, on_wait)
     finally:
         starting.clear()
-    with cluster:
+    with cluster, answered_quits(lambda: _show_stacks(cluster)):
         yield cluster
+
+
+def _show_stacks(cluster: Cluster) -> None:
+    """Show where user code is now, on standard error."""
+    try:
+        text = str(cluster.stacks())
+    except SapwoodError as error:  # the cluster has just been closed
+        text = str(error)
+    typer.echo(printable(text), err=True)
 
 
 def _say_starting(settings: Settings) -> None:

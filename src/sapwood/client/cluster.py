@@ -46,6 +46,7 @@ from sapwood.session_server.merging_hook import refuse_merges
 from sapwood.session_server.shape import tree_of_shape
 
 if TYPE_CHECKING:
+    from sapwood.code.stacks import StackResult
     from sapwood.merging.merged import Merged, SessionMerges
 
 open_clusters: "weakref.WeakSet[Cluster]" = weakref.WeakSet()
@@ -265,6 +266,41 @@ class Cluster(TreeWork, Messaging, Submitting):
             if answer.done() and not answer.cancelled() and answer.exception() is None
             for one in typed.convert(answer.result(), list[FunctionStatistics])
         )
+
+    def stacks(self, timeout: float = 5.0, *, agents: Iterable[int] | None = None) -> "StackResult":
+        """Return where user code is now: the stacks of all runners.
+
+        An agent answers also if its runner hangs, or executes native code that never returns. As
+        text, equal stacks are shown once. Of native code, functions are shown, and lines where
+        debug information of the library is on this machine.
+
+        Args:
+            timeout: Seconds that agents get to answer; others are shown as ``lost``.
+            agents: Ranks of the agents; all by default.
+
+        Raises:
+            ConfigurationError: There is no such agent.
+            ClosedError: The cluster is closed.
+
+        Example:
+            ::
+
+                run = cluster.run("kmeans/", data)
+                if not run.wait(60):
+                    print(cluster.stacks())
+        """
+        from sapwood.client.stacks import read_stacks  # noqa: PLC0415 - most programs never hang
+
+        self._must_be_open()
+        timeout = wait_time(timeout) or 0.0
+        every = self._session.tree.agent_ranks
+        ranks = every if agents is None else members_of(agents, max(every, default=0))
+        check_places(ranks, every)
+        if ROOT in ranks:
+            raise ConfigurationError(
+                "rank 0 is the client, not an agent", hint="name agents only: 1, 2 …"
+            )
+        return read_stacks(self._session, ranks, timeout)
 
     def _call_at(
         self, ranks: Sequence[int], function: Callable[..., Any], args: Any, kwargs: Any

@@ -247,6 +247,7 @@ CLUSTER: dict[str, Row] = {
         lambda cluster, value: settled(cluster.submit_to(value, abs, -1)),
         EVERY,
     ),
+    "stacks": Row(lambda cluster, value: cluster.stacks(value), EVERY),
     "task_statistics": Row(lambda cluster, value: cluster.task_statistics(value), EVERY),
     "tell_runs": Row(told, EVERY),
     "topology": Row(

@@ -6,6 +6,7 @@ from queue import SimpleQueue
 import pytest
 
 from sapwood.cli.interrupts import (
+    answered_quits,
     forwarded_interrupts,
     noted_interrupts,
     termination_interrupts,
@@ -82,3 +83,24 @@ def test_a_block_that_ends_after_sigterm_is_not_interrupted() -> None:
     with forwarded_interrupts(heard.put, grace=60.0):
         signal.raise_signal(signal.SIGTERM)
         assert heard.get(timeout=30) == signal.SIGTERM
+
+
+def test_each_quit_is_answered_and_ends_nothing() -> None:
+    heard: SimpleQueue[str] = SimpleQueue()
+    before = signal.getsignal(signal.SIGQUIT)
+    with answered_quits(lambda: heard.put("stacks")):
+        for _ in range(3):
+            signal.raise_signal(signal.SIGQUIT)
+            assert heard.get(timeout=30) == "stacks"
+    assert signal.getsignal(signal.SIGQUIT) == before
+    assert heard.empty()
+
+
+def test_a_quit_that_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGQUIT, signal.SIG_IGN)
+    try:
+        with answered_quits(lambda: 1 / 0):
+            signal.raise_signal(signal.SIGQUIT)
+            assert signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGQUIT, before)

@@ -1,8 +1,10 @@
 /* Writes a native backtrace when the process is about to die of a signal, then lets it die.
  * Before it, where memory was accessed that could not be, stands the address, and which function
- * was being called with which arrays (the record that call_record.py keeps). Only async-signal-safe calls are made in the handler; libgcc, which backtrace() loads on
- * first use, is loaded at installation. */
+ * was being called with which arrays (the record that call_record.py keeps). Another signal has the
+ * native stack written while the process continues. Only async-signal-safe calls are made in the
+ * handlers; libgcc, which backtrace() loads on first use, is loaded at installation. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -86,17 +88,33 @@ static void put_access(const siginfo_t *info, const void *context) {
   put("\n", 1);
 }
 
-static void on_crash(int number, siginfo_t *info, void *context) {
+static void put_frames(const void *context) {
   void *frames[MAX_FRAMES];
   int count = backtrace(frames, MAX_FRAMES), first = 0;
-  if ((number == SIGSEGV || number == SIGBUS) && info->si_code > 0 && record && record->names)
-    put_access(info, context);
   for (int i = 0; i < count; i++)
     if ((uintptr_t)frames[i] == interrupted(context)) first = i;
   backtrace_symbols_fd(frames + first, count - first, output);
+}
+
+static void on_crash(int number, siginfo_t *info, void *context) {
+  if ((number == SIGSEGV || number == SIGBUS) && info->si_code > 0 && record && record->names)
+    put_access(info, context);
+  put_frames(context);
   for (int i = 0; i < SIGNALS; i++)
     if (signals[i] == number) sigaction(number, &previous[i], NULL);
   raise(number); /* pending until this returns; then the previous handler, or the end */
+}
+
+static struct sigaction python_stack; /* writes the Python frames; it was there before */
+
+static void on_stack_wanted(int number, siginfo_t *info, void *context) {
+  int error = errno;
+  put_frames(context);
+  if (python_stack.sa_flags & SA_SIGINFO)
+    python_stack.sa_sigaction(number, info, context);
+  else if (python_stack.sa_handler != SIG_DFL && python_stack.sa_handler != SIG_IGN)
+    python_stack.sa_handler(number);
+  errno = error;
 }
 
 /* From now on the record of calls is read, too. */
@@ -114,4 +132,13 @@ int sapwood_install_crash_handler(int fd) {
   for (int i = 0; i < SIGNALS; i++)
     if (sigaction(signals[i], &action, &previous[i])) return -1;
   return 0;
+}
+
+/* Has native frames written before the Python frames that the handler of this signal writes.
+ * Returns 0, or -1 when the handler could not be installed. */
+int sapwood_install_stack_handler(int number) {
+  struct sigaction action = {.sa_sigaction = on_stack_wanted,
+                             .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
+  sigemptyset(&action.sa_mask);
+  return sigaction(number, &action, &python_stack);
 }

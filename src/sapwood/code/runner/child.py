@@ -30,6 +30,7 @@ from sapwood.code.runner.packages import import_staged_packages
 from sapwood.code.runner.printing import Printing
 from sapwood.code.runner.result_pool import ResultPool
 from sapwood.code.runner.shortcut import CallShortcut, NoCallShortcut
+from sapwood.code.runner.stack_reader import STACK_SIGNAL
 from sapwood.code.user_error import user_error
 from sapwood.comm import values
 from sapwood.comm.cached_codec import CachedDecoder
@@ -118,6 +119,7 @@ def main(
         options = typed.unpacker(RunnerOptions)(encoded_options)
         _limit(options)
         faulthandler.enable(file=_crash_report.fd, all_threads=False)
+        faulthandler.register(STACK_SIGNAL, file=_crash_report.fd, all_threads=True, chain=False)
         gc.enable()
         user_modules.be_runner()
         blocks = MappedBlocks()
@@ -333,11 +335,15 @@ def _keep_memory(nbytes: int) -> None:
 
 
 def install_crash_handler(library: bytes) -> None:
-    """Have a native backtrace written when this process crashes; not at all if that fails."""
+    """Have native frames written when this process crashes, and when its stack is asked for.
+
+    Nothing is written if that fails.
+    """
     with contextlib.suppress(OSError, AttributeError):
         handler = ctypes.CDLL(os.fsdecode(library))
         call_record.watch(handler)
         handler.sapwood_install_crash_handler(_crash_report.fd)
+        handler.sapwood_install_stack_handler(STACK_SIGNAL)
 
 
 def _shortened(result: calls.Result) -> bytes:

@@ -45,6 +45,11 @@ class OutputCapture:
         self._kept.clear()
         self._lost = self._passed_on = 0
 
+    @property
+    def size(self) -> int:
+        """Bytes that were printed since :meth:`begin`, as far as they were read."""
+        return self._lost + len(self._kept)
+
     def text(self) -> str:
         """Return what was printed since :meth:`begin`; of too much, the end."""
         text = self._kept.decode("utf-8", "replace")

@@ -16,6 +16,7 @@ import enum
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import msgspec
 
@@ -25,6 +26,7 @@ from sapwood.code.runner.leases import Lease, LeasedResults
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.code.runner.output import OutputCapture, drained
 from sapwood.code.runner.rpc_server import RunnerRpcServer
+from sapwood.code.runner.stack_reader import STACK, OnStack, StackReader, StackText
 from sapwood.code.transfers import DeviceTransfers
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.payload import Payload
@@ -60,6 +62,7 @@ class Job(msgspec.Struct, eq=False):
         attempts: How often it may start, if its runner is killed; see ``crash.py``.
         kills: How often that has happened.
         ahead_of: The job that waits until this one has prepared the runner for it.
+        begun: When it was last handed to a runner, by the clock of the loop.
     """
 
     procedure: str
@@ -74,6 +77,7 @@ class Job(msgspec.Struct, eq=False):
     attempts: int = 1
     kills: int = 0
     ahead_of: "Job | None" = None
+    begun: float = 0.0
 
 
 class JobOutcome(msgspec.Struct, frozen=True):
@@ -160,6 +164,8 @@ class RunnerHost:
         self._idle: Timer | None = None
         self._spill: list[SharedBlock] = []
         self._is_foreign = False
+        self._stacks = StackReader(loop)
+        self._late: Job | None = None
 
     # --- for the agent -------------------------------------------------------------------------
 
@@ -201,6 +207,18 @@ class RunnerHost:
             self._waiting.remove(job)
             job.on_error(reason)
         return bool(dropped)
+
+    @property
+    def running(self) -> Job | None:
+        """The job that the runner works on."""
+        return self._running
+
+    def read_stack(self, on_stack: OnStack) -> None:
+        """Read the stack of the runner; ``on_stack`` gets it, or why there is none."""
+        if self.pid and self._report is not None and not self._gone:
+            self._stacks.read(self.pid, self._report, on_stack)
+        else:
+            on_stack(StackText("", "" if self._running is None else "its runner has not started"))
 
     def give_back(self, lease: Lease) -> None:
         """Let the runner use a result's memory again."""
@@ -275,6 +293,7 @@ class RunnerHost:
         assert self._output is not None  # noqa: S101 - _fork() made it
         self._output.begin()
         self._running = job
+        job.begun = self._loop.time()
         self.state = RunnerState.BUSY
         try:
             self.write(calls.encode(call))
@@ -350,7 +369,7 @@ class RunnerHost:
 
     def _finished(self, result: calls.Result) -> None:
         job = self._running
-        if job is None or result.number != self.number:
+        if job is None or result.number != self.number or job is self._late:
             return
         self._end_of_call()
         self._served = True
@@ -377,7 +396,7 @@ class RunnerHost:
         job.on_done(JobOutcome(body, payload, result.seconds, result.transfers))
 
     def _end_of_call(self) -> None:
-        self._running = None
+        self._running = self._late = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -450,11 +469,24 @@ class RunnerHost:
             self._idle = self._loop.call_later(self._options.idle, self._look, self.number)
 
     def _too_long(self, job: Job) -> None:
+        self._late = (
+            job  # the signal for its stack may end its wait, with a result that is not wanted
+        )
+        self.read_stack(partial(self._kill_late, job))
+
+    def _kill_late(self, job: Job, stack: StackText) -> None:
+        """End a call that ran too long, unless its runner ended while its stack was read."""
+        if self._running is not job or self._killed is not None:
+            return
+        from sapwood.code.stacks import stack_text  # noqa: PLC0415 - only late calls need it
+
         limit = f"{job.time_limit:g} s"
+        where = stack_text(stack.text) or stack.problem
         self._kill(
             TimeLimitError(
                 f"{job.function or 'user code'} ran longer than {limit} and was killed",
                 hint="raise the time limit, or use more agents or smaller chunks",
+                details={STACK: where} if where else {},
             )
         )
 
@@ -499,6 +531,7 @@ class RunnerHost:
         return crash_error(function, status, texts, memory_limited=limited, kills=kills)
 
     def _clear(self) -> None:
+        self._stacks.runner_ended()
         if self.rpc_server is not None:
             self.rpc_server.close()
         if self._idle is not None:

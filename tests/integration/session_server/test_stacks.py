@@ -1,0 +1,67 @@
+"""``sapwood stack``: the stacks of sessions of a cluster."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import cloudpickle
+import pytest
+from typer.testing import CliRunner
+
+import sapwood
+from sapwood.cli.main import app
+from sapwood.head.head import Head
+
+from .conftest import PATIENCE, Until
+
+
+def run(*words: str, code: int = 0) -> str:
+    done = CliRunner().invoke(app, ["stack", *words], prog_name="sapwood")
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def hangs() -> None:
+    threading.Event().wait()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def pickled_by_value() -> None:
+    """Send the functions of this file as code."""
+    import sys  # noqa: PLC0415 - only here
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+def test_the_stacks_of_a_session_while_its_owner_waits(head: Head, until: Until) -> None:
+    with sapwood.connect().create_session(3, name="night", on="local") as owner:
+        calls = [owner.submit_to(rank, hangs) for rank in (1, 3)]
+        until(lambda: run("night").count("hangs (") == 1)
+        lines = run("night").splitlines()
+        assert lines[0].startswith("agent[1,3]: busy in hangs for ")
+        assert lines[-1] == "agent 2: idle"
+        found = json.loads(run("--json"))
+        (session,) = found["sessions"]
+        assert session["session"] == head.sessions.find("night").handle
+        assert [one["state"] for one in session["agents"]] == ["busy", "idle", "busy"]
+        assert run("night", "--agents", "2") == "agent 2: idle\n"
+        assert not any(one.done() for one in calls)
+        owner.close()
+    until(lambda: head.sessions.find("night").state == "ended")
+
+
+def test_several_sessions_are_told_apart(head: Head) -> None:
+    for name in ("one", "two"):
+        sapwood.connect().create_session(1, name=name, on="local").detach()
+    said = run().splitlines()
+    handles = [head.sessions.find(name).handle for name in ("one", "two")]
+    assert sorted(said) == sorted([*(f"Session {one}" for one in handles), *["agent 1: idle"] * 2])
+    for name in ("one", "two"):
+        head.sessions.end(name).result(PATIENCE)
+
+
+def test_mistakes_are_named(head: Head) -> None:
+    assert "no session is running in this cluster" in run(code=2)
+    assert "is not a set of agents" in run("any", "--agents", ",", code=2)
+    assert "any" in run("any", code=2)
