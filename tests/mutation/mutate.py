@@ -1,14 +1,14 @@
-"""Mutation testing of the communication stack: mistakes made on purpose are to be found.
+"""Mutation testing of the pure cores: mistakes made on purpose are to be found.
 
 ::
 
     python tests/mutation/mutate.py --sample 100 --floor 0.9
 
-Each mutant has one mistake in ``src/sapwood/comm``: a statement is missing, a condition is
-negated, a comparison, an operator or a number is another one. Only what runs the statement with the
-mistake can find it. So the tool first notes, once, which test and which simulation runs which
-statement, and how long it takes (in ``build/``, kept until sources or tests change). Then each
-mutant has a separate process, which runs what reaches its statement until one fails: some
+Each mutant has one mistake in ``src/sapwood/comm`` or ``src/sapwood/lifecycle``: a statement is
+missing, a condition is negated, a comparison, an operator or a number is another one. Only what
+runs the statement with the mistake can find it. So the tool first notes, once, which test and which
+simulation runs which statement, and how long it takes (in ``build/``, kept until sources or tests
+change). Then each mutant has a separate process, which runs what reaches its statement until one fails: some
 simulations, the tests of its module, other tests, more simulations, the shortest of each first.
 A mutant that no test has found within :data:`SECONDS` of tests survives, and so does one
 that nothing reaches. The same seed draws the same mutants.
@@ -55,7 +55,10 @@ if TYPE_CHECKING:
     import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "src" / "sapwood" / "comm"
+SOURCE = ROOT / "src" / "sapwood"
+PACKAGES = ("comm", "lifecycle")
+"""The packages in which mistakes are made."""
+
 TESTS = ROOT / "tests"
 SIMULATOR = ROOT / "simulation"
 EQUIVALENT = Path(__file__).with_name("equivalent.txt")
@@ -63,8 +66,13 @@ NOTES = ROOT / "build" / "mutation.json"
 """What reaches which statement."""
 
 USED = (
-    SOURCE,  # its examples
+    *(SOURCE / package for package in PACKAGES),  # their examples
     TESTS / "unit" / "comm",
+    TESTS / "unit" / "lifecycle",
+    TESTS / "unit" / "session" / "test_starters.py",
+    TESTS / "unit" / "session" / "test_supervisor.py",
+    TESTS / "simulation" / "test_machine_life.py",
+    TESTS / "simulation" / "test_process_life.py",
     TESTS / "integration" / "comm",
 )
 """Where the tests are that are to find mistakes. Those of the simulator run many seeds each: the
@@ -118,7 +126,7 @@ class Mutant(NamedTuple):
     """One mistake.
 
     Attributes:
-        path: The file, below ``src/sapwood/comm``.
+        path: The file, below ``src/sapwood``.
         name: The function that it is in.
         number: The how manieth possible mistake of its file it is.
         line: Where.
@@ -143,7 +151,7 @@ class Mutator(ast.NodeTransformer):
     """Counts all possible mistakes of a module, and makes one of them.
 
     Args:
-        path: The file, below ``src/sapwood/comm``.
+        path: The file, below ``src/sapwood``.
         wanted: Which mistake to make; none by default.
     """
 
@@ -367,8 +375,13 @@ LINES = 100_000
 
 
 def files() -> list[str]:
-    """Return all files with mistakes to make, below ``src/sapwood/comm``."""
-    return sorted(str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py"))
+    """Return all files with mistakes to make, below ``src/sapwood``."""
+    return sorted(str(path.relative_to(SOURCE)) for path in sources())
+
+
+def sources() -> list[Path]:
+    """Return the files in which mistakes are made."""
+    return [path for package in PACKAGES for path in sorted((SOURCE / package).rglob("*.py"))]
 
 
 def marked(path: str) -> CodeType:
@@ -389,7 +402,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def __init__(self, changed: Mapping[str, Callable[[], CodeType]], **names: Any) -> None:
         self._changed: dict[str, tuple[str, Callable[[], CodeType]]] = {}
         for path, code in changed.items():
-            words = ("sapwood", "comm", *Path(path).with_suffix("").parts)
+            words = ("sapwood", *Path(path).with_suffix("").parts)
             name = ".".join(words[:-1] if words[-1] == "__init__" else words)
             self._changed[name] = (path, code)
         self._names = names
@@ -483,7 +496,8 @@ def scenarios() -> dict[str, Callable[[], object]]:
                 )
             if seed <= 4:
                 few = SimulationOptions(seed=seed, agents=7, fanout=2, waves=1, faults=faults)
-                found[f"messages {weather} {seed}"] = functools.partial(run, "messages", few)
+                for what in ("messages", "membership", "nodes", "sessions"):
+                    found[f"{what} {weather} {seed}"] = functools.partial(run, what, few)
     return found
 
 
@@ -590,9 +604,9 @@ def test_files() -> list[Path]:
     """Return all files with tests that may find a mistake."""
     return [
         path
-        for place in USED
-        for path in sorted(place.rglob("*.py"))
-        if place == SOURCE or path.name.startswith("test_")
+        for used in USED
+        for path in ([used] if used.is_file() else sorted(used.rglob("*.py")))
+        if SOURCE in path.parents or path.name.startswith("test_")
     ]
 
 
@@ -600,9 +614,8 @@ def states() -> dict[str, str]:
     """Return for each file with tests, and for simulations, what their notes depend on."""
     tool = (Marker, Noting, scenarios)
     every = hashlib.sha256("".join(inspect.getsource(part) for part in tool).encode())
-    for place in (SOURCE, SIMULATOR):
-        for path in sorted(place.rglob("*.py")):
-            every.update(path.read_bytes())
+    for path in (*sources(), *sorted(SIMULATOR.rglob("*.py"))):
+        every.update(path.read_bytes())
     for path in sorted(TESTS.rglob("conftest.py")):
         every.update(path.read_bytes())
     found = {"": every.hexdigest()}
@@ -710,7 +723,7 @@ def chosen(mutant: Mutant, notes: dict[str, Notes]) -> list[list[str]]:
     path = Path(mutant.path)
     own = (
         f"{(SOURCE / path).relative_to(ROOT)}::",
-        f"tests/unit/comm/{path.parent / f'test_{path.stem}.py'}::",
+        f"tests/unit/{path.parent / f'test_{path.stem}.py'}::",
     )
     simulated = {name for name in reaching if name.startswith(SIMULATED)}
     module = {name for name in reaching if name.startswith(own)}
@@ -842,7 +855,7 @@ def drawn(count: int, seed: int, only: str, match: str = "") -> Iterator[Mutant]
     known = equivalents()
     every = [
         mutant
-        for path in sorted(SOURCE.rglob("*.py"))
+        for path in sources()
         for mutant in mutants_of(path)
         if mutant.path.startswith(only) and match in mutant.key and mutant.key not in known
     ]
@@ -856,7 +869,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=100, help="how many mutants")
     parser.add_argument("--seed", type=int, default=0, help="which ones")
     parser.add_argument("--floor", type=float, default=0.9, help="part that is to be found")
-    parser.add_argument("--only", default="", help="beginning of a path below src/sapwood/comm")
+    parser.add_argument("--only", default="", help="beginning of a path below src/sapwood")
     parser.add_argument("--match", default="", help="part of a key, for some mutants again")
     parser.add_argument("--seconds", type=float, default=0.0, help="begin no more after that")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
