@@ -38,7 +38,7 @@ from sapwood.lifecycle.processes import ProcessState
 from sapwood.merging.merges import Merges
 from sapwood.merging.orders import FIRST, MergedSession, MergeOrder
 from sapwood.session.loop_thread import LoopThread
-from sapwood.session.port import PlaceView
+from sapwood.session.port import ProcessView
 from sapwood.session.session_life import SessionState
 from sapwood.session.streams import StreamHandle, StreamOptions
 from sapwood.session.wave_result import WaveResult
@@ -127,7 +127,8 @@ class SmallTree:
         """All agents are there."""
         session.tree = flat(self._agents)
         views = {
-            rank: PlaceView(rank, rank, ProcessState.READY, 1) for rank in session.tree.agent_ranks
+            rank: ProcessView(rank, rank, ProcessState.READY, 1)
+            for rank in session.tree.agent_ranks
         }
         session.views = lambda: views
         self._handlers = session.routed({})

@@ -38,7 +38,7 @@ from sapwood.lifecycle import events as lev
 from sapwood.session.expansion import Expansion
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import PlaceView
+from sapwood.session.port import ProcessView
 from sapwood.session.session_life import SessionState
 from sapwood.session.streams import StreamHandle, StreamOptions
 from sapwood.session.wave_result import WaveResult
@@ -451,11 +451,11 @@ class SessionSimulation(Simulation):
         ignored = dict.fromkeys(ev.Effect.__subclasses__(), _ignored)
         self._handlers = session.routed(ignored)
 
-    def _view(self, rank: int) -> PlaceView | None:
+    def _view(self, rank: int) -> ProcessView | None:
         if rank == ROOT:
             return None
         one = self.supervisor.processes[rank]
-        return PlaceView(one.rank, one.pid, one.state, one.incarnation)
+        return ProcessView(one.rank, one.pid, one.state, one.incarnation)
 
     def _observed(self, rank: int, effect: ev.Effect) -> None:
         """Give effects of the root to its session at once, as its driver does."""

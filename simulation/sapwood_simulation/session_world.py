@@ -31,7 +31,7 @@ from sapwood.nodes.note_event import note_nothing
 from sapwood.security.denials import Denials, DenialUpdate
 from sapwood.security.rights import ALL_RIGHTS, Rights
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import PlaceView
+from sapwood.session.port import ProcessView
 from sapwood.session.session_life import SessionState
 from sapwood.session_server.rights import same_user, secret_holder
 from sapwood.session_server.routes import EffectRoutes
@@ -175,11 +175,11 @@ class SessionOfServer(EffectRoutes):
             post=self._post, new_stream=lambda: next(numbers), hosts=(), node=None
         )
 
-    def places(self, ranks: Iterable[int]) -> list[PlaceView]:
+    def processes(self, ranks: Iterable[int]) -> list[ProcessView]:
         """Return places as users see them."""
         found = self.views()
         records = [found[rank] for rank in ranks]
-        return [PlaceView(one.rank, one.pid, one.state, one.incarnation) for one in records]
+        return [ProcessView(one.rank, one.pid, one.state, one.incarnation) for one in records]
 
     def post_to_core(self, event: ev.Event) -> None:
         """Give the core of this root an event."""

@@ -8,10 +8,10 @@ Each mutant has one mistake in ``src/sapwood/comm`` or ``src/sapwood/lifecycle``
 missing, a condition is negated, a comparison, an operator or a number is another one. Only what
 runs the statement with the mistake can find it. So the tool first notes, once, which test and which
 simulation runs which statement, and how long it takes (in ``build/``, kept until sources or tests
-change). Then each mutant has a separate process, which runs what reaches its statement until one fails: some
-simulations, the tests of its module, other tests, more simulations, the shortest of each first.
-A mutant that no test has found within :data:`SECONDS` of tests survives, and so does one
-that nothing reaches. The same seed draws the same mutants.
+change). Then each mutant has a separate process, which runs what reaches its statement until one
+fails: some simulations, the tests of its module, other tests, more simulations, the shortest of
+each first. A mutant that no test has found within :data:`SECONDS` of tests survives, and so does
+one that nothing reaches. The same seed draws the same mutants.
 
 No mistakes are made in text for people (``__repr__``, the words of errors, formatted strings), in
 types, in defaults of parameters, in protocols, and in assertions, which tell a type checker what

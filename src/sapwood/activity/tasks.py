@@ -389,7 +389,7 @@ class TaskPool:
 
     def _trust(self, rank: int, future: TaskFuture) -> None:
         """Forbid a future to open pickles of an agent that joined by an invitation."""
-        if any(place.joined for place in self._session.places([rank])):
+        if any(one.joined for one in self._session.processes([rank])):
             future.distrust()
 
     def _again(self, task: Task, error: BaseException) -> bool:

@@ -482,7 +482,7 @@ class Cluster(TreeWork, Messaging, Submitting):
     @property
     def agents(self) -> tuple[AgentInfo, ...]:
         """Snapshots of the agents."""
-        records = self._session.places()
+        records = self._session.processes()
         if self.closed:
             return tuple(
                 AgentInfo(one.rank, 0, "closed", one.incarnation, one.joined) for one in records
@@ -565,7 +565,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         """Have runners send what user code has traced, and wait a little for that."""
         call = TaskCall(FLUSH_TRACES, FLUSH_TRACES, values.encode(None))
         with contextlib.suppress(SapwoodError):  # it is closed
-            ranks = [one.rank for one in self._session.places() if one.is_ready]
+            ranks = [one.rank for one in self._session.processes() if one.is_ready]
             wait(self._tasks.ask(ranks, call).values(), FLUSH_SECONDS)
 
     def create_session(

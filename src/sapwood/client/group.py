@@ -260,7 +260,7 @@ class AgentGroup(StaysHere):
 
     def _must_be_there(self) -> None:
         """Raise AgentLostError where an agent is gone: the others would wait for it."""
-        gone = [place.rank for place in self._session.places(self.agents) if place.is_gone]
+        gone = [one.rank for one in self._session.processes(self.agents) if one.is_gone]
         if gone:
             raise self._session.failure or AgentLostError(
                 f"{fold('agent', gone)} is being replaced",

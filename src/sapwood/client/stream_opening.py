@@ -140,7 +140,7 @@ def open_stream(
 
 def _must_come_back(session: SessionPort, agents: Sequence[int]) -> None:
     """Raise the reason why an agent stays lost: a stream that replaces would wait for ever."""
-    if session.failure is not None and any(place.state.is_lost for place in session.places(agents)):
+    if session.failure is not None and any(one.state.is_lost for one in session.processes(agents)):
         raise session.failure
 
 

@@ -55,7 +55,7 @@ class Topology(TreeWork):
     def __repr__(self) -> str:
         if self.closed:
             return "<Topology: closed>"
-        ready = sum(place.is_ready for place in self._session.places())
+        ready = sum(one.is_ready for one in self._session.processes())
         tree = self._session.tree
         shape = f"{len(tree.junctions)} junctions" if tree.junctions else "no junctions"
         running = sum(not run.done() for run in self._runs)

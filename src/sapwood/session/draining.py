@@ -10,7 +10,7 @@ from sapwood.comm.streams.control import FLUSH
 from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import from_ranges
 from sapwood.lifecycle.processes import ProcessState
-from sapwood.session.port import PlaceView, StreamPort
+from sapwood.session.port import ProcessView, StreamPort
 
 DRAIN_PAUSE = 0.02
 """Seconds between two looks for places that are cut off from the tree."""
@@ -21,26 +21,26 @@ _ALIVE = (ProcessState.READY, ProcessState.DISCONNECTED)
 def drain(
     streams: Sequence[StreamPort],
     seconds: float,
-    places: Callable[[Iterable[int]], list[PlaceView]],
+    processes: Callable[[Iterable[int]], list[ProcessView]],
 ) -> None:
     """Wait until what agents have sent of themselves so far has arrived.
 
     Args:
         streams: On which.
         seconds: How long to wait at most. Processes that have ended are not waited for.
-        places: Returns places as they are now.
+        processes: Returns the processes of places as they are now.
     """
     end = time.monotonic() + seconds
     for stream in streams:
         with contextlib.suppress(SapwoodError, TimeoutError):
-            while _is_unheard(stream, end, places) and time.monotonic() < end:
+            while _is_unheard(stream, end, processes) and time.monotonic() < end:
                 time.sleep(DRAIN_PAUSE)  # until places that were cut off are back
 
 
 def _is_unheard(
-    stream: StreamPort, end: float, places: Callable[[Iterable[int]], list[PlaceView]]
+    stream: StreamPort, end: float, processes: Callable[[Iterable[int]], list[ProcessView]]
 ) -> bool:
     """Flush a stream; say whether agents that live were not reached."""
     swept = stream.sweep(FLUSH).result(max(0.0, end - time.monotonic()))
     unheard = from_ranges(stream.spec.members) - from_ranges(swept.reached)
-    return any(one.state in _ALIVE for one in places(unheard))
+    return any(one.state in _ALIVE for one in processes(unheard))

@@ -38,7 +38,7 @@ from sapwood.session.host import SessionHost
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.options import PlacesChanged, SessionOptions
-from sapwood.session.port import HostedInvitations, NewAgent, PlaceView, SessionPort, StreamPort
+from sapwood.session.port import HostedInvitations, NewAgent, ProcessView, SessionPort, StreamPort
 from sapwood.session.readiness import ReadinessNews
 from sapwood.session.requests import PendingRequests, RequestFuture
 from sapwood.session.secondary_tree import PrimarySession
@@ -182,13 +182,13 @@ class EmbeddedSession:
         """Versions of the Pythons of all processes, the root's first, each once."""
         return self.host.pythons
 
-    def places(self, ranks: Iterable[int] | None = None) -> list[PlaceView]:
-        """Return places as they are now; without ranks all agents, in order."""
+    def processes(self, ranks: Iterable[int] | None = None) -> list[ProcessView]:
+        """Return the processes of places as they are now; without ranks all agents, in order."""
         records = self.supervisor.processes
         wanted = records.agents() if ranks is None else [records[rank] for rank in ranks]
         life = self.supervisor.life
         return [
-            PlaceView(one.rank, one.pid, one.state, one.incarnation, life.has_joined(one.rank))
+            ProcessView(one.rank, one.pid, one.state, one.incarnation, life.has_joined(one.rank))
             for one in wanted
         ]
 
@@ -229,7 +229,7 @@ class EmbeddedSession:
             streams: On which.
             seconds: How long to wait at most. Processes that have ended are not waited for.
         """
-        drain(streams, seconds, self.places)
+        drain(streams, seconds, self.processes)
 
     def close(self) -> None:
         """End all processes and leave nothing behind; a second call does nothing.

@@ -40,9 +40,9 @@ __all__ = [
     "HostedInvitations",
     "InvitationInfo",
     "InvitationPort",
-    "PlaceView",
     "PlacesChanged",
     "ProcessState",
+    "ProcessView",
     "RequestFuture",
     "SessionPort",
     "SessionState",
@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 
-class PlaceView(msgspec.Struct, frozen=True):
+class ProcessView(msgspec.Struct, frozen=True):
     """A snapshot of a place of the tree.
 
     Attributes:
@@ -295,8 +295,8 @@ class SessionPort(Protocol):
     def pythons(self) -> tuple[str, ...]:
         """Versions of the Pythons of all processes, the root's first, each once."""
 
-    def places(self, ranks: Iterable[int] | None = None) -> list[PlaceView]:
-        """Return places as they are now; without ranks all agents, in order."""
+    def processes(self, ranks: Iterable[int] | None = None) -> list[ProcessView]:
+        """Return the processes of places as they are now; without ranks all agents, in order."""
 
     def open_stream(
         self,

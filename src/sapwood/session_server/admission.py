@@ -10,7 +10,7 @@ from sapwood.core.shown import shown
 from sapwood.session_server import wire
 from sapwood.session_server.client import ServedClient
 from sapwood.session_server.merging_hook import SessionMerging
-from sapwood.session_server.place_news import PlaceNews
+from sapwood.session_server.process_news import ProcessNews
 from sapwood.session_server.rights import Allowed, ClientRole
 from sapwood.session_server.served_session import ServedSession
 
@@ -38,7 +38,7 @@ class AdmittingServer(Protocol):
     name: str
     largest: int
     merging: SessionMerging
-    news: PlaceNews
+    news: ProcessNews
 
     @property
     def owner(self) -> ServedClient | None:
@@ -109,7 +109,7 @@ class Admission:
             tree=session.tree,
             platforms=session.platforms,
             pythons=session.pythons,
-            places=tuple(server.news.places()),
+            processes=tuple(server.news.processes()),
             hosts=session.host.hosts,
             shares_memory=session.options.shared_memory and same,
             failure=None if failure is None else failure.to_record(),

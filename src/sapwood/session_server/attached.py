@@ -29,7 +29,7 @@ from sapwood.session.embedded import CLOSING, DRAINING
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import NewAgent, PlaceView, StreamPort
+from sapwood.session.port import NewAgent, ProcessView, StreamPort
 from sapwood.session.requests import PendingRequests, RequestFuture
 from sapwood.session.shortcut import NoShortcut
 from sapwood.session.streams import StreamHandle, StreamOptions, StreamTable
@@ -199,7 +199,7 @@ class AttachedSession:
             self.detach()
             return
         if not self.link.closing and self.link.over is None and not self._thread.is_current:
-            drain(self.streams.pushing(), CLOSING, self.places)
+            drain(self.streams.pushing(), CLOSING, self.processes)
         self._finish(ClosedError("the cluster was closed"), session_calls.END)
 
     def _finish(self, reason: SapwoodError, last_call: str) -> None:
@@ -273,9 +273,9 @@ class AttachedSession:
         """Versions of the Pythons of all processes when this client attached."""
         return self._tree.facts.pythons
 
-    def places(self, ranks: Iterable[int] | None = None) -> list[PlaceView]:
-        """Return places as the server has reported them last; by default all agents."""
-        return self._tree.places(ranks)
+    def processes(self, ranks: Iterable[int] | None = None) -> list[ProcessView]:
+        """Return processes as the server has reported them last; by default those of all agents."""
+        return self._tree.processes(ranks)
 
     @property
     def hosts(self) -> tuple[int, ...]:
@@ -310,7 +310,7 @@ class AttachedSession:
 
     def drain(self, streams: Sequence[StreamPort], seconds: float) -> None:
         """Wait until what agents have sent of themselves so far has arrived."""
-        drain(streams, seconds, self.places)
+        drain(streams, seconds, self.processes)
 
     # --- streams, requests, messages -----------------------------------------------------------
 

@@ -10,7 +10,7 @@ from sapwood.core.errors import SapwoodError
 from sapwood.core.failures import fail
 from sapwood.core.topology import Tree
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import PlaceView
+from sapwood.session.port import ProcessView
 from sapwood.session_server import session_calls, wire
 from sapwood.session_server.server_link import CALL_TIMEOUT, ServerLink
 
@@ -32,21 +32,21 @@ class AttachedTree:
         self.tree: Tree
         self.facts: wire.Admitted
         self.failure: SapwoodError | None = None
-        self._places: dict[int, PlaceView] = {}
+        self._processes: dict[int, ProcessView] = {}
         self._listeners: list[Callable[[PlacesChanged], None]] = []
 
     def admitted(self, admitted: wire.Admitted) -> None:
         """Take over what the server says at first; on the loop's thread."""
         self.facts = admitted
         self.tree = admitted.tree
-        self._places = {one.rank: one for one in admitted.places}
+        self._processes = {one.rank: one for one in admitted.processes}
         if admitted.failure is not None:
             self.failure = self._link.named(admitted.failure)
 
     def news(self, message: wire.TreeNews) -> None:
         """Take over a change; on the loop's thread."""
-        self._places |= {one.rank: one for one in message.places}
-        if message.tree is not None:  # after its places, because a receiver of one asks for it
+        self._processes |= {one.rank: one for one in message.processes}
+        if message.tree is not None:  # after its processes, because a receiver of one asks for it
             self.tree = message.tree
         if message.failure is not None:
             self.failure = self._link.named(message.failure)
@@ -56,17 +56,17 @@ class AttachedTree:
     def lost(self, error: SapwoodError) -> None:
         """Report that all places are out of reach; on the loop's thread."""
         gone = PlacesChanged(
-            tuple(self._places) if self._places else (),
-            tuple(self.tree.agent_ranks) if self._places else (),
+            tuple(self._processes) if self._processes else (),
+            tuple(self.tree.agent_ranks) if self._processes else (),
             back=False,
             reason=error.what,
             for_good=True,
         )
         self._tell_listeners(gone)
 
-    def places(self, ranks: Iterable[int] | None = None) -> list[PlaceView]:
-        """Return places as the server has reported them last; by default all agents."""
-        known, wanted = self._places, self.tree.agent_ranks if ranks is None else ranks
+    def processes(self, ranks: Iterable[int] | None = None) -> list[ProcessView]:
+        """Return processes as the server has reported them last; by default those of all agents."""
+        known, wanted = self._processes, self.tree.agent_ranks if ranks is None else ranks
         return [known[rank] for rank in wanted]
 
     def machines(self) -> tuple[tuple[int, ...], list[int]]:
@@ -83,11 +83,11 @@ class AttachedTree:
         """
         if not self._link.sharing:
             return False
-        hosts, places = self.facts.hosts, self._places
+        hosts, processes = self.facts.hosts, self._processes
         if rank is not None:
-            joined = rank in places and places[rank].joined
+            joined = rank in processes and processes[rank].joined
             return not joined and (not hosts or (rank < len(hosts) and hosts[rank] == 0))
-        some_joined = any(place.joined for place in list(places.values()))
+        some_joined = any(one.joined for one in list(processes.values()))
         return not (any(hosts) or some_joined or invited)
 
     def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:

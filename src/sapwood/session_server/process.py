@@ -50,7 +50,7 @@ from sapwood.session_server.making import (
     plan_here,
     plan_over,
 )
-from sapwood.session_server.place_reports import PlaceReports
+from sapwood.session_server.process_reports import ProcessReports
 from sapwood.session_server.remote import RemotePort
 from sapwood.session_server.reporting import HeadReports
 from sapwood.session_server.rights import same_user, secret_holder
@@ -122,7 +122,7 @@ class ServerProcess:
         if planned.options.zygote:
             host_filters(self.session, planned.runners, self._filter_wrote)
         let_agents_join(self.session, settings, wanted.name, self._place_changed)
-        self._places = PlaceReports(
+        self._process_reports = ProcessReports(
             self.session, given.id, self._nodes_of, self._reports, self._place_changed
         )
         self._remote: RemotePort | None = None
@@ -181,7 +181,7 @@ class ServerProcess:
             id=self._id,
             state=self.life.state.value,
             reason=self.life.reason,
-            nodes=self._places.nodes(),
+            nodes=self._process_reports.nodes(),
             pid=os.getpid(),
             idle=self.life.patience,
             policy=self._policy.rows,
@@ -194,7 +194,7 @@ class ServerProcess:
         self._listener = UnixTransport().listen(path, self.server, self.session.loop)
         self.life.started(abandoned=self.server.abandoned)
         self._tell_kept((0, 0))
-        self._places.start()
+        self._process_reports.start()
 
     def _denied(self, ids: frozenset[str]) -> None:
         """Credentials were revoked; from any thread."""
@@ -229,7 +229,7 @@ class ServerProcess:
         if self._remote is not None:
             self._remote.close()
             self._remote = None
-        self._places.close()
+        self._process_reports.close()
         if self._kept_timer is not None:
             self._kept_timer.cancel()
         if self._listener is not None:

@@ -29,7 +29,7 @@ from sapwood.session_server.admission import Admission
 from sapwood.session_server.client import ServedClient
 from sapwood.session_server.keeping import KeptOutput, KeptStreams
 from sapwood.session_server.merging_hook import merging_of
-from sapwood.session_server.place_news import PlaceNews
+from sapwood.session_server.process_news import ProcessNews
 from sapwood.session_server.rights import WORKING, ClientRole, Verify
 from sapwood.session_server.served_session import ServedSession
 from sapwood.session_server.server_calls import ServerCalls
@@ -152,7 +152,7 @@ class SessionServer:
         self.kept_streams = KeptStreams(keeping, session.post_of_stream)
         self.merging = merging_of(self)
         self.calls = ServerCalls(self, end, clock, executor)
-        self.news = PlaceNews(session, self._kept, self.admitted)
+        self.news = ProcessNews(session, self._kept, self.admitted)
         self._admission = Admission(self)
 
     @property

@@ -26,7 +26,7 @@ def tree_of(
     tree, hosts = session.tree, session.hosts
     ranks = [rank for rank in range(1, tree.size) if rank in tree]
     reported = [session_records.SessionPlace(rank=ROOT, parent=-1, kind="root", state="ready")]
-    for one in session.places(ranks[: MAX_PLACES - 1]):
+    for one in session.processes(ranks[: MAX_PLACES - 1]):
         host = hosts[one.rank] if one.rank < len(hosts) else 0
         reported.append(
             session_records.SessionPlace(

@@ -28,9 +28,9 @@ from sapwood.core import typed
 from sapwood.core.errors import ErrorRecord
 from sapwood.core.topology import Tree
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import PlaceView
+from sapwood.session.port import ProcessView
 
-VERSION = 3
+VERSION = 4
 """Of this protocol. The kinds and the fields of what travels are fixed by it."""
 
 MAX_MESSAGE = 64 * 2**20
@@ -83,7 +83,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
         tree: Its tree.
         platforms: Architecture and C library of each kind of processes.
         pythons: Versions of their Pythons.
-        places: All its places.
+        processes: The processes of all its places.
         hosts: The machine of each place, by rank, 0 for the server's; none for one machine.
         shares_memory: Whether both map each other's memory.
         failure: Why places stay lost.
@@ -95,7 +95,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     tree: Tree
     platforms: tuple[tuple[str, str], ...]
-    places: tuple[PlaceView, ...]
+    processes: tuple[ProcessView, ...]
     hosts: tuple[int, ...]
     shares_memory: bool
     failure: ErrorRecord | None = None
@@ -202,13 +202,13 @@ class TreeNews(msgspec.Struct, frozen=True):
     Attributes:
         change: How they changed.
         tree: The tree of a new epoch; None if it is the same.
-        places: The places as they are now.
+        processes: The processes of places as they are now.
         failure: Why places stay lost.
     """
 
     change: PlacesChanged
     tree: Tree | None
-    places: tuple[PlaceView, ...]
+    processes: tuple[ProcessView, ...]
     failure: ErrorRecord | None = None
 
 

@@ -127,7 +127,7 @@ def test_a_generator_is_not_started_again_in_another_process(
             wave.result(TIMEOUT)
         (tmp_path / "go").touch()
         seen += [next(values).total for _ in agents[1:]]
-        until(lambda: cluster.session.places([2])[0].is_ready)
+        until(lambda: cluster.session.processes([2])[0].is_ready)
         again = stream.broadcast(str(tmp_path))  # by the new process, too, and from the start
         seen += [next(values).total for _ in range(4 * len(agents))]
         assert again.result(TIMEOUT).agents == list(agents)

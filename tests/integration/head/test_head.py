@@ -241,19 +241,19 @@ def test_the_next_head_gives_a_session_new_processes(
         cluster.stream(abs, reduce=operator.add) as stream,
     ):
         assert stream.exchange(-1).total == 4
-        before = {place.rank: place.pid for place in cluster.session.places()}
+        before = {one.rank: one.pid for one in cluster.session.processes()}
         os.kill(own_head["pid"], signal.SIGKILL)
         os.kill(before[2], signal.SIGKILL)  # no head can start another one yet
-        until(lambda: not cluster.session.places([2])[0].is_ready)
+        until(lambda: not cluster.session.processes([2])[0].is_ready)
         again = own_cli.json("up", "--no-node")
         assert again["places"] == own_head["places"]  # where nodes and sessions look for it
-        until(lambda: all(place.is_ready for place in cluster.session.places()))
+        until(lambda: all(one.is_ready for one in cluster.session.processes()))
         assert stream.exchange(-2).total == 8
-        after = {place.rank: place.pid for place in cluster.session.places()}
+        after = {one.rank: one.pid for one in cluster.session.processes()}
         assert {rank for rank in before if before[rank] != after[rank]} == {2}
         os.kill(after[1], signal.SIGKILL)  # and this one is replaced at once
-        until(lambda: cluster.session.places([1])[0].pid not in {0, after[1]})
-        until(lambda: all(place.is_ready for place in cluster.session.places()))
+        until(lambda: cluster.session.processes([1])[0].pid not in {0, after[1]})
+        until(lambda: all(one.is_ready for one in cluster.session.processes()))
         assert stream.exchange(-3).total == 12
     until(lambda: all(len(below(node.pid)) <= 1 for node in own_cli.nodes))
 

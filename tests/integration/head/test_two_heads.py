@@ -179,10 +179,10 @@ class Waves:
 
 def replaced(cluster: Any, rank: int, until: Until) -> None:
     """Kill a process of a session; another one begins, by the head that serves."""
-    (place,) = cluster.session.places([rank])
+    (place,) = cluster.session.processes([rank])
     os.kill(place.pid, signal.SIGKILL)
-    until(lambda: cluster.session.places([rank])[0].pid not in {0, place.pid})
-    until(lambda: cluster.session.places([rank])[0].is_ready)
+    until(lambda: cluster.session.processes([rank])[0].pid not in {0, place.pid})
+    until(lambda: cluster.session.processes([rank])[0].is_ready)
 
 
 @pytest.mark.row("D-11")

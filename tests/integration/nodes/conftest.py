@@ -51,7 +51,7 @@ def control_of(cluster: sapwood.Cluster) -> ControlTree:
 
 def daemons(cluster: sapwood.Cluster) -> list[int]:
     """Return the process ids of the daemons of the nodes."""
-    return [place.pid for place in control_of(cluster).session.places()]
+    return [one.pid for one in control_of(cluster).session.processes()]
 
 
 def places(cluster: sapwood.Cluster) -> dict[int, int]:

@@ -64,7 +64,7 @@ def test_what_is_killed_comes_back_and_a_stream_goes_on(
         }[victim]
         os.kill(pid, signal.SIGKILL)
         until(lambda: any(places(cluster)[rank] != before[rank] for rank in before))
-        until(lambda: all(place.is_ready for place in embedded(cluster.session).places(before)))
+        until(lambda: all(one.is_ready for one in embedded(cluster.session).processes(before)))
         until(lambda: stream.broadcast(-3).result(PATIENCE).total == 12)
     assert works(cluster)
     if victim == "daemon":

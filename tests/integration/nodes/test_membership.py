@@ -250,7 +250,7 @@ def test_a_machine_that_others_are_below_is_gone(
     assert total(cluster) == 6
     head.control.remove_node(2)
     until(lambda: len(cluster.agents) == left and 2 not in hosts(cluster))
-    until(lambda: all(place.is_ready for place in cluster.session.places()))
+    until(lambda: all(one.is_ready for one in cluster.session.processes()))
     assert total(cluster) == left
     until(lambda: total(cluster) == left and host.node.router.placed(below[0]) is not None)
 

@@ -173,11 +173,11 @@ def test_compiled_functions_are_refused_before_they_are_sent(cluster: sapwood.Cl
 
 def test_compiled_results_are_refused_and_nothing_crashes(cluster: sapwood.Cluster) -> None:
     (there,) = versions(cluster)
-    pids = [place.pid for place in cluster.session.places()]
+    pids = [one.pid for one in cluster.session.processes()]
     with pytest.raises(DataValueError, match=f"does not run code that Python {there} compiled"):
         cluster.submit(eval, "lambda: 1").result(PATIENCE)
     assert cluster.submit(abs, -1).result(PATIENCE) == 1
-    assert [place.pid for place in cluster.session.places()] == pids
+    assert [one.pid for one in cluster.session.processes()] == pids
 
 
 def test_a_compiled_function_that_comes_all_the_same_is_refused_there(
@@ -187,7 +187,7 @@ def test_a_compiled_function_that_comes_all_the_same_is_refused_there(
     monkeypatch.setattr(pickling, "check_versions", lambda *_: None)
     here = ".".join(platform.python_version_tuple()[:2])
     said = f"does not run code that Python {here} compiled"
-    pids = [place.pid for place in cluster.session.places()]
+    pids = [one.pid for one in cluster.session.processes()]
     with pytest.raises(DataValueError, match=said):
         cluster.submit(lambda: 1).result(PATIENCE)
     with (
@@ -196,4 +196,4 @@ def test_a_compiled_function_that_comes_all_the_same_is_refused_there(
     ):
         stream.broadcast(1).result(PATIENCE)
     assert cluster.submit(abs, -1).result(PATIENCE) == 1
-    assert [place.pid for place in cluster.session.places()] == pids
+    assert [one.pid for one in cluster.session.processes()] == pids

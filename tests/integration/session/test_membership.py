@@ -66,7 +66,7 @@ def test_agents_come_and_go_under_a_stream_that_follows(
         who(keeps)
     with pytest.raises(AgentLostError, match="removed"):
         session.ask(first, "ping", 7).result(TIMEOUT)
-    assert [place.rank for place in session.places()] == [1, 3, 4, first + 1]
+    assert [one.rank for one in session.processes()] == [1, 3, 4, first + 1]
     (newest,) = session.expand([NewAgent(ROOT)])
     assert newest == first + 2
     assert who(follows) == [1, 3, 4, first + 1, newest]
@@ -138,9 +138,13 @@ def test_a_process_of_an_added_place_is_replaced(make_session: MakeSession, unti
 
     session = make_session(2, 0)
     (rank,) = session.expand([NewAgent()])
-    (before,) = session.places([rank])
+    (before,) = session.processes([rank])
     os.kill(before.pid, signal.SIGKILL)
-    until(lambda: session.places([rank])[0].incarnation == 2 and session.places([rank])[0].is_ready)
+    until(
+        lambda: (
+            session.processes([rank])[0].incarnation == 2 and session.processes([rank])[0].is_ready
+        )
+    )
     assert session.ask(rank, "ping", 1).result(TIMEOUT) == 1
 
 

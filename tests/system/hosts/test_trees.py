@@ -71,7 +71,7 @@ with sapwood.ssh(["n1", "n2", "n3", "n4"], 8, topology="kary:2", settings=settin
             "parents": tree.parents,
             "attached": {rank: placed.parent for rank, placed in host.node.router._placed.items()},
             "links": [hosts[rank] for rank in links()],
-            "pids": {place.rank: place.pid for place in embedded(cluster.session).places(hosts_of)},
+            "pids": {one.rank: one.pid for one in embedded(cluster.session).processes(hosts_of)},
         })
         for line in sys.stdin:
             if not line[0].isdigit():

@@ -30,7 +30,7 @@ from sapwood.core.errors import (
 from sapwood.core.topology import flat
 from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import PlaceView, ProcessState
+from sapwood.session.port import ProcessState, ProcessView
 from sapwood.session.requests import RequestFuture
 
 TIMEOUT = 30.0
@@ -52,8 +52,8 @@ class Agents:
         self.listeners: list[Callable[[PlacesChanged], None]] = []
         self.joined: set[int] = set()
 
-    def places(self, ranks: Iterable[int]) -> list[PlaceView]:
-        return [PlaceView(rank, 1, ProcessState.READY, 1, rank in self.joined) for rank in ranks]
+    def processes(self, ranks: Iterable[int]) -> list[ProcessView]:
+        return [ProcessView(rank, 1, ProcessState.READY, 1, rank in self.joined) for rank in ranks]
 
     def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
         self.listeners.append(listener)

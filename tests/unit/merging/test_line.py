@@ -94,7 +94,7 @@ class Line:
                 name=name,
                 tree=tree or flat(2),
                 platforms=(),
-                places=(),
+                processes=(),
                 hosts=(),
                 shares_memory=False,
             )

@@ -69,7 +69,7 @@ class Root:
                 hosts=(), new_stream=lambda: next(streams), post=self.posted.append
             ),
             supervisor=SimpleNamespace(processes=[None] * 3),
-            places=lambda ranks: [SimpleNamespace() for _rank in ranks],
+            processes=lambda ranks: [SimpleNamespace() for _rank in ranks],
             post_of_stream=self.posted.append,
             of_stream={},
             streams=SimpleNamespace(filters=self),
@@ -93,7 +93,7 @@ class Root:
             clock=lambda: 1000.0,
             executor=ThreadPoolExecutor(1),
         )
-        self.server.news.places = list  # type: ignore[method-assign]
+        self.server.news.processes = list  # type: ignore[method-assign]
 
     def client(
         self, allowed: Allowed, role: ClientRole, label: str = "me", *, owned: bool = False

@@ -87,7 +87,7 @@ def test_what_travels_is_fixed_by_the_version() -> None:
         for kinds in (wire.TO_SERVER, wire.TO_CLIENT)
         for code, kind in kinds.items()
     }
-    assert wire.VERSION == 3
+    assert wire.VERSION == 4
     assert fields["16 OpenStream"] == ("spec", "paced", "partial")
     assert fields["17 Broadcast"] == ("stream", "body", "payload")
     assert fields["22 Ask"] == ("destination", "handler", "number", "body", "payload")

@@ -1,4 +1,4 @@
-"""What a session server reports to the head about places: where they are, and what they do."""
+"""What a session server reports to the head of its processes: where they are, what they do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TREE_INTERVAL = 0.5
 """Seconds before a changed tree is reported to the head."""
 
 
-class PlaceReports:
+class ProcessReports:
     """Reports places, their processes and what they have done; all on the loop's thread.
 
     Args:

@@ -1,4 +1,4 @@
-"""What a session server tells its clients about places: how they are, and what they print."""
+"""What a session server tells its clients of its processes: their states, and what they print."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sapwood.activity import agent_requests
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import PlaceView
+from sapwood.session.port import ProcessView
 from sapwood.session_server import wire
 from sapwood.session_server.client import ServedClient
 from sapwood.session_server.keeping import KeptOutput
@@ -14,8 +14,8 @@ from sapwood.session_server.rights import WORKING, ClientRole
 from sapwood.session_server.served_session import ServedSession
 
 
-class PlaceNews:
-    """Tells clients of places; all on the loop's thread.
+class ProcessNews:
+    """Tells clients of processes; all on the loop's thread.
 
     Args:
         session: The session with the places.
@@ -46,9 +46,9 @@ class PlaceNews:
             if client.role is not ClientRole.MERGER:
                 client.outbox.tell(wire.PlaceWrote(rank, data))
 
-    def places(self) -> list[PlaceView]:
-        """Return all places as they are now."""
-        return self._session.places(range(1, self._session.tree.size))
+    def processes(self) -> list[ProcessView]:
+        """Return the processes of all places as they are now."""
+        return self._session.processes(range(1, self._session.tree.size))
 
     def _leave(self) -> None:
         """Tell clients of a tree without places that have work to do still."""
@@ -59,7 +59,7 @@ class PlaceNews:
         news = wire.TreeNews(
             change,
             tree if tree.epoch != self._epoch else None,
-            tuple(self.places()),
+            tuple(self.processes()),
             None if failure is None else failure.to_record(),
         )
         self._epoch = tree.epoch
