@@ -146,17 +146,17 @@ def until(condition: Callable[[], object], what: str, seconds: float = PATIENCE)
     return time.monotonic() - begun
 
 
-def down(folder: Path, rng: random.Random, places: Machines) -> str:
+def down(folder: Path, rng: random.Random, lan: Machines) -> str:
     """`sapwood down` while a command and a program use the nodes of a cluster."""
     cluster = Scenario(folder)
-    names = places.names if places.prefix else ["second"]
+    names = lan.names if lan.prefix else ["second"]
     try:
-        cluster.command("up", "--listen", f"{places.address(HEAD)}:0")
+        cluster.command("up", "--listen", f"{lan.address(HEAD)}:0")
         for name in names:
             token = cluster.command("token", "create")["text"]
             joined = cluster.started(
                 *["-m", "sapwood", "node", "join", "-", "--as", name, "--background"],
-                before=places.command(name, []),
+                before=lan.command(name, []),
             )
             _, said = joined.communicate(token, START)
             if joined.returncode:
@@ -189,7 +189,7 @@ def down(folder: Path, rng: random.Random, places: Machines) -> str:
         cluster.end()
 
 
-def disk(folder: Path, rng: random.Random, _places: Machines) -> str:
+def disk(folder: Path, rng: random.Random, _lan: Machines) -> str:
     """The disk of the head is full while the server of a session is killed."""
     cluster = Scenario(folder)
     words = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", str(cluster.state)]
@@ -225,14 +225,14 @@ def disk(folder: Path, rng: random.Random, _places: Machines) -> str:
         subprocess.run(["umount", "-l", str(cluster.state)], check=True)
 
 
-def quorum(folder: Path, rng: random.Random, places: Machines) -> str:
+def quorum(folder: Path, rng: random.Random, lan: Machines) -> str:
     """Most members of etcd are away, and two heads are without a store."""
     if shutil.which("etcd") is None:
         return "left out: etcd is not installed"
     heads = [Scenario(folder, name) for name in ("one", "two")]
-    apart = bool(places.prefix) and len(places.names) >= MEMBERS
-    hosts = places.names[:MEMBERS] if apart else [HEAD] * MEMBERS
-    with etcd(folder, hosts, places) as (members, store):
+    apart = bool(lan.prefix) and len(lan.names) >= MEMBERS
+    hosts = lan.names[:MEMBERS] if apart else [HEAD] * MEMBERS
+    with etcd(folder, hosts, lan) as (members, store):
         try:
             until(lambda: etcd_answers(store), "etcd answers", START)
             for head in heads:
@@ -241,7 +241,7 @@ def quorum(folder: Path, rng: random.Random, places: Machines) -> str:
             for there in (False, True):
                 for number in away:
                     if apart:
-                        places.connect(hosts[number], up=there)
+                        lan.connect(hosts[number], up=there)
                     else:
                         members[number].send_signal(signal.SIGCONT if there else signal.SIGSTOP)
                 time.sleep(0.0 if there else AWAY)
@@ -262,7 +262,7 @@ def quorum(folder: Path, rng: random.Random, places: Machines) -> str:
 
 @contextlib.contextmanager
 def etcd(
-    folder: Path, hosts: Sequence[str], places: Machines
+    folder: Path, hosts: Sequence[str], lan: Machines
 ) -> Iterator[tuple[Sequence[subprocess.Popen[bytes]], str]]:
     """Run members of etcd on hosts; yield them, and the address of a store in them."""
     with contextlib.ExitStack() as stack:
@@ -271,7 +271,7 @@ def etcd(
             one.bind(("127.0.0.1", 0))
         ports = [int(one.getsockname()[1]) for one in sockets]
     where = [
-        f"{places.address(host)}:{port}" for host, port in zip([*hosts, *hosts], ports, strict=True)
+        f"{lan.address(host)}:{port}" for host, port in zip([*hosts, *hosts], ports, strict=True)
     ]
     clients, peers_at = where[:MEMBERS], where[MEMBERS:]
     peers = ",".join(f"m{n}=http://{peer}" for n, peer in enumerate(peers_at))
@@ -284,7 +284,7 @@ def etcd(
             words += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
             words += ["--initial-cluster", peers]
             with (folder / f"m{n}.log").open("wb") as log:
-                command = places.command(hosts[n], words)
+                command = lan.command(hosts[n], words)
                 running.append(subprocess.Popen(command, stdout=log, stderr=log))
         yield running, f"etcd://{','.join(clients)}/faults"
     finally:

@@ -18,16 +18,16 @@ SAPWOOD = (sys.executable, "-m", "sapwood")
 
 
 @contextmanager
-def head_up(places: Machines, name: str, variables: Mapping[str, str]) -> Iterator[str]:
+def head_up(lan: Machines, name: str, variables: Mapping[str, str]) -> Iterator[str]:
     """Start a head without a node, and yield the line by which machines join it.
 
     Args:
-        places: The machines; the caller is on their head.
+        lan: The machines; the caller is on their head.
         name: Of the cluster.
         variables: More for the environment of all that belongs to it.
     """
     environment = {**os.environ, **variables}
-    listen = ("--listen", f"{places.address(HEAD)}:0", "--no-node", "--json")
+    listen = ("--listen", f"{lan.address(HEAD)}:0", "--no-node", "--json")
     made = subprocess.run(
         [*SAPWOOD, "up", "--cluster", name, *listen],
         env=environment,
@@ -41,15 +41,15 @@ def head_up(places: Machines, name: str, variables: Mapping[str, str]) -> Iterat
         subprocess.run(down, env=environment, stdout=subprocess.DEVNULL, check=False)
 
 
-def join_all(places: Machines, line: str, variables: Mapping[str, str]) -> None:
+def join_all(lan: Machines, line: str, variables: Mapping[str, str]) -> None:
     """Have all machines join, at once, and wait for them; end the script where one does not."""
     joining = [
         subprocess.Popen(
-            places.command(node, [*SAPWOOD, "node", "join", line, "--as", node, "--background"]),
+            lan.command(node, [*SAPWOOD, "node", "join", line, "--as", node, "--background"]),
             env={**os.environ, **variables},
             stdout=subprocess.DEVNULL,
         )
-        for node in places.names
+        for node in lan.names
     ]
     for process in joining:
         if process.wait(PATIENCE):

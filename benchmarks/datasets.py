@@ -100,7 +100,7 @@ def main() -> None:
     given = parser.parse_args()
     options = options_of(given, agents=(2 * NODES,), runs=3)
     with (
-        machines(NODES) as places,
+        machines(NODES) as lan,
         Report("Parquet sets larger than memory.", options) as report,
         tempfile.TemporaryDirectory(prefix="sapwood-datasets-") as folder,
     ):
@@ -114,10 +114,10 @@ def main() -> None:
                     workers=agents,
                     limit=given.limit << 20,
                     rounds=ROUNDS,
-                    switch=places.prefix and f"{places.prefix}switch",
+                    switch=lan.prefix and f"{lan.prefix}switch",
                     cluster="",
                 )
-                measure(work, given.only, places, options, report)
+                measure(work, given.only, lan, options, report)
 
 
 def write(file: Path, megabytes: int) -> None:
@@ -136,14 +136,14 @@ def write(file: Path, megabytes: int) -> None:
 
 
 def measure(
-    work: Given, names: Sequence[str], places: Machines, options: Options, report: Report
+    work: Given, names: Sequence[str], lan: Machines, options: Options, report: Report
 ) -> None:
     """Run all contenders in turn, and compare their results."""
     found: dict[str, list[Found]] = {name: [] for name in names}
     for _ in range(options.runs):
         for name in list(found):
             try:
-                one = contend(name, work, places)
+                one = contend(name, work, lan)
             except (PeerMissingError, PeerFailedError) as error:
                 if name == "sapwood":
                     raise
@@ -177,12 +177,12 @@ def measure(
             )
 
 
-def contend(name: str, work: Given, places: Machines) -> Found:
+def contend(name: str, work: Given, lan: Machines) -> Found:
     """Run one on machines that it makes, and leave nothing of it behind."""
     with (
         tempfile.TemporaryDirectory(prefix="sd", dir="/tmp", ignore_cleanup_errors=True) as folder,
         marked() as mark,
-        begun(name, work, places, Path(folder), mark) as (command, cluster),
+        begun(name, work, lan, Path(folder), mark) as (command, cluster),
         watched(mark) as most,
     ):
         given = replace(work, cluster=cluster)
@@ -195,24 +195,24 @@ def contend(name: str, work: Given, places: Machines) -> Found:
 
 @contextmanager
 def begun(
-    name: str, work: Given, places: Machines, folder: Path, mark: str
+    name: str, work: Given, lan: Machines, folder: Path, mark: str
 ) -> Iterator[tuple[list[str], str]]:
     """Begin the processes of a contender that stay; yield its command and where they are."""
     if name == "sapwood":
         script = str(BENCHMARKS / "programs" / "parquet_sapwood.py")
         variables = {**environment(mark), "XDG_STATE_HOME": str(folder)}
         cluster = f"data{os.getpid()}"
-        with head_up(places, cluster, variables) as line:
-            join_all(places, line, variables)
+        with head_up(lan, cluster, variables) as line:
+            join_all(lan, line, variables)
             yield ["env", f"XDG_STATE_HOME={folder}", sys.executable, script], f"head:{cluster}"
         return
-    command = [python_over(name, places), str(BENCHMARKS / "peers" / f"parquet_{name}.py")]
+    command = [python_over(name, lan), str(BENCHMARKS / "peers" / f"parquet_{name}.py")]
     if name == "mpi":
-        yield [*mpirun(places, work.workers, folder, client=False), *command], ""
+        yield [*mpirun(lan, work.workers, folder, client=False), *command], ""
     elif name == "ray":
-        yield command, start_ray(places, work.workers, str(folder), mark)
+        yield command, start_ray(lan, work.workers, str(folder), mark)
     else:
-        yield command, start_dask(places, work.workers, work.limit, str(folder), mark)
+        yield command, start_dask(lan, work.workers, work.limit, str(folder), mark)
 
 
 @contextmanager

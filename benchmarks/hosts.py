@@ -74,39 +74,39 @@ def main() -> None:
     given = parser.parse_args()
     options = options_of(given, agents=(NODES, 4 * NODES, 16 * NODES), runs=3)
     peers = given.peers if given.peers is not None else [] if options.quick else list(PEERS)
-    with machines(NODES) as places, Report("Several machines", options) as report:
-        with long_lived(places, report) as name:
+    with machines(NODES) as lan, Report("Several machines", options) as report:
+        with long_lived(lan, report) as name:
             for agents in options.agents:
                 begin = time.perf_counter()
                 with sapwood.start(f"head:{name}", agents) as cluster:
                     ready = time.perf_counter() - begin
                     report.add(Figure.of("hosts.ready", agents, [ready], [], unit="ms"))
-                    with bare_nodes(places) as links:
+                    with bare_nodes(lan) as links:
                         broadcast_gather(cluster, links, agents, options, report)
                         array_sum(cluster, links, agents, options, report)
-        ssh_once(places, options, report)
+        ssh_once(lan, options, report)
         for agents in options.agents:
             for peer in peers:
-                by_peer(peer, places, agents, options, report)
+                by_peer(peer, lan, agents, options, report)
 
 
 @contextmanager
-def long_lived(places: Machines, report: Report) -> Iterator[str]:
+def long_lived(lan: Machines, report: Report) -> Iterator[str]:
     """Start a head and its nodes, and yield its name."""
     name = f"bench{os.getpid()}"
-    with head_up(places, name, {}) as line:
-        floors = [_plain_joining(places)]
+    with head_up(lan, name, {}) as line:
+        floors = [_plain_joining(lan)]
         begin = time.perf_counter()
-        join_all(places, line, {})
+        join_all(lan, line, {})
         seconds = time.perf_counter() - begin
         report.add(Figure.of("hosts.joined", NODES, [seconds], floors, unit="s"))
         yield name
 
 
-def _plain_joining(places: Machines) -> float:
+def _plain_joining(lan: Machines) -> float:
     """Return the seconds in which fresh Pythons make one TLS connection each."""
     begin = time.perf_counter()
-    with bare_nodes(places):
+    with bare_nodes(lan):
         return time.perf_counter() - begin
 
 
@@ -164,14 +164,14 @@ def array_sum(
     report.add(Figure.of("hosts.sum", agents, seconds, floors, unit="ms", nbytes=nbytes))
 
 
-def ssh_once(places: Machines, options: Options, report: Report) -> None:
+def ssh_once(lan: Machines, options: Options, report: Report) -> None:
     """Measure a command on a host without a held connection, by Sapwood and by ssh alone."""
-    reason = why_no_ssh(places)
+    reason = why_no_ssh(lan)
     if reason:
         report.note(f"hosts.ssh_once is left out: {reason}")
         return
-    host = places.names[0]
-    with ssh_servers(places) as arguments:
+    host = lan.names[0]
+    with ssh_servers(lan) as arguments:
         listed = ", ".join(f'"{word}"' for word in arguments)
         ours = [*SAPWOOD, "exec", "--on", f"ssh:{host}", "--set", f"nodes.ssh=[{listed}]"]
         commands = ([*ours, "--", "true"], ["ssh", *arguments, host, "true"])
@@ -191,13 +191,13 @@ def sum_size(options: Options) -> int:
     return 1 << 20 if options.quick else LARGE
 
 
-def by_peer(peer: str, places: Machines, agents: int, options: Options, report: Report) -> None:
+def by_peer(peer: str, lan: Machines, agents: int, options: Options, report: Report) -> None:
     """Measure a peer over the same machines."""
     nbytes = sum_size(options)
     work = Work(agents, 20 if options.quick else 200, 10, (nbytes,), 0)
     print(f"… {peer}, {agents} agents", file=sys.stderr, flush=True)
     try:
-        found = run_peer_over(peer, places, work)
+        found = run_peer_over(peer, lan, work)
     except (PeerMissingError, PeerFailedError) as error:
         report.note(f"{peer}, {agents} agents: left out: {error}")
         return
@@ -211,12 +211,12 @@ def by_peer(peer: str, places: Machines, agents: int, options: Options, report: 
 
 
 @contextmanager
-def bare_nodes(places: Machines) -> Iterator[list[ssl.SSLSocket]]:
+def bare_nodes(lan: Machines) -> Iterator[list[ssl.SSLSocket]]:
     """Yield connections to processes that send back as many bytes as they are asked for."""
     authority = Authority.create("floor")
     key, request = make_request()
     own = authority.issue(request, HEAD, key)
-    address = places.address(HEAD)
+    address = lan.address(HEAD)
     with (
         ExitStack() as stack,
         socket.create_server((address, 0)) as server,
@@ -225,15 +225,15 @@ def bare_nodes(places: Machines) -> Iterator[list[ssl.SSLSocket]]:
         server.settimeout(PATIENCE)
         links: list[ssl.SSLSocket] = []
         words = [sys.executable, str(FLOOR_SCRIPT), address, str(server.getsockname()[1])]
-        for node in places.names:
+        for node in lan.names:
             process = subprocess.Popen(
-                places.command(node, words), stdin=subprocess.PIPE, stdout=nothing, text=True
+                lan.command(node, words), stdin=subprocess.PIPE, stdout=nothing, text=True
             )
             stack.callback(process.wait, PATIENCE)
             assert process.stdin is not None
             print(_as_json(authority, node, own.node), file=process.stdin)
             process.stdin.close()
-        for _ in places.names:
+        for _ in lan.names:
             plain = stack.enter_context(server.accept()[0])
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             secure = accepting_context(own).wrap_socket(plain, server_side=True)

@@ -42,7 +42,7 @@ def snapshot(count: int) -> calls.ClusterSnapshot:
 def main() -> None:
     """Print a table."""
     head = HeadFacts(
-        name="lab", cluster="sw-1", version="1", pid=1, started=1.7e9, places=[], clients=3
+        name="lab", cluster="sw-1", version="1", pid=1, started=1.7e9, addresses=[], clients=3
     )
     print(f"{'nodes':>6} {'bytes':>9} {'ms of processor time':>21}")
     for count in NODES:

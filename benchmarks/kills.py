@@ -92,18 +92,18 @@ class KilledCluster:
         folder: The folder of its state.
         agents: Of the session.
         nodes: Nodes, the head's own among them; 0 for a session on the head's machine alone.
-        places: Machines that are the nodes instead; this process is on their head.
+        lan: Machines that are the nodes instead; this process is on their head.
     """
 
     def __init__(
-        self, folder: Path, agents: int = AGENTS, nodes: int = 2, places: Machines | None = None
+        self, folder: Path, agents: int = AGENTS, nodes: int = 2, lan: Machines | None = None
     ) -> None:
         self.kills: Counter[str] = Counter()
         self.stops: Counter[str] = Counter()
         self.late: list[str] = []
         self._agents = agents
         self._nodes = nodes
-        self._places = places
+        self._lan = lan
         self._mark = f"XDG_STATE_HOME={folder}\0".encode()
         self._joined: dict[str, int] = {}
         self._environment = {
@@ -145,18 +145,16 @@ class KilledCluster:
 
     def up(self) -> None:
         """Begin the head, and the nodes that join it."""
-        if self._places is not None:
-            self._command("up", "--no-node", "--listen", f"{self._places.address(HEAD)}:0")
+        if self._lan is not None:
+            self._command("up", "--no-node", "--listen", f"{self._lan.address(HEAD)}:0")
         else:
             self._command("up", *["--no-node"] * (self._nodes == 0))
         self.join()
 
     def join(self) -> None:
         """Begin the nodes that join and do not live."""
-        if self._places is not None:
-            labels = self._places.names
-        else:
-            labels = [LABEL] if self._nodes > 1 else []
+        own = [LABEL] if self._nodes > 1 else []
+        labels = own if self._lan is None else self._lan.names
         for label in labels:
             if not started_at(self._joined.get(label, 0)):
                 self._joined[label] = self._join(label)
@@ -167,7 +165,7 @@ class KilledCluster:
         words = [sys.executable, "-m", "sapwood", "node", "join", "-", "--as", label]
         words.append("--background")
         done = subprocess.run(
-            words if self._places is None else self._places.command(label, words),
+            words if self._lan is None else self._lan.command(label, words),
             input=token.encode(),
             env=self._environment,
             check=True,
@@ -409,15 +407,15 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=KINDS, choices=KINDS)
     parser.add_argument("--faults", nargs="+", default=[], choices=FAULTS)
     given = parser.parse_args()
-    with machines(given.machines) if given.machines else nullcontext(Machines(0, "")) as places:
+    with machines(given.machines) if given.machines else nullcontext(Machines(0, "")) as lan:
         rng = random.Random(given.seed)  # noqa: S311 - no secret
-        wrong = break_clusters(given.faults, rng, places)
+        wrong = break_clusters(given.faults, rng, lan)
         if wrong or not (given.seconds or given.until):
             return int(wrong)
-        return torture(given, places if places.prefix else None)
+        return torture(given, lan if lan.prefix else None)
 
 
-def break_clusters(names: Sequence[str], rng: random.Random, places: Machines) -> bool:
+def break_clusters(names: Sequence[str], rng: random.Random, lan: Machines) -> bool:
     """Break a cluster in each of these ways; return whether one did not behave as documented."""
     wrong = False
     for name in names:
@@ -425,18 +423,18 @@ def break_clusters(names: Sequence[str], rng: random.Random, places: Machines) -
             prefix="sapwood-faults-", ignore_cleanup_errors=True
         ) as folder:
             try:
-                said = FAULTS[name](Path(folder), rng, places)
+                said = FAULTS[name](Path(folder), rng, lan)
             except (FaultError, subprocess.SubprocessError) as error:
                 said, wrong = f"WRONG: {error}", True
         print(f"{name}: {said}", flush=True)
     return wrong
 
 
-def torture(given: argparse.Namespace, places: Machines | None) -> int:
+def torture(given: argparse.Namespace, lan: Machines | None) -> int:
     """Kill until there were so many kills, or the time is over."""
     rng = random.Random(given.seed)  # noqa: S311 - no secret
     parameters = {"rounds": "60"}
-    agents = AGENTS if places is None else 2 * len(places.names)
+    agents = AGENTS if lan is None else 2 * len(lan.names)
     wanted = undisturbed(parameters, agents)
     begin = time.monotonic()
     end = begin + given.seconds
@@ -444,7 +442,7 @@ def torture(given: argparse.Namespace, places: Machines | None) -> int:
     done = 0
     with (
         tempfile.TemporaryDirectory(prefix="sapwood-kills-", ignore_cleanup_errors=True) as folder,
-        KilledCluster(Path(folder), agents, given.nodes, places) as cluster,
+        KilledCluster(Path(folder), agents, given.nodes, lan) as cluster,
     ):
         while sum(cluster.kills.values()) < given.until if given.until else time.monotonic() < end:
             file = Path(folder) / f"result-{done}.npz"
@@ -468,7 +466,7 @@ def torture(given: argparse.Namespace, places: Machines | None) -> int:
             if wrong and "stuck" in wrong:
                 break
         seconds = time.monotonic() - begin
-        where = "this machine" if places is None else f"{len(places.names)} namespaces"
+        where = "this machine" if lan is None else f"{len(lan.names)} namespaces"
         print(
             f"{sum(cluster.kills.values())} kills in {done} runs on {where}, {seconds:.0f} s:"
             f" {dict(cluster.kills)}, stopped {dict(cluster.stops)}, late {cluster.late}"

@@ -27,9 +27,9 @@ SetEnv XDG_CACHE_HOME={folder}/cache-{name}
 """
 
 
-def why_no_ssh(places: Machines) -> str:
+def why_no_ssh(lan: Machines) -> str:
     """Return why there can be no such servers; empty where there can."""
-    if not places.prefix:
+    if not lan.prefix:
         return "all machines are this one"
     for program in ("ssh", "ssh-keygen", SSHD):
         if shutil.which(program) is None:
@@ -38,7 +38,7 @@ def why_no_ssh(places: Machines) -> str:
 
 
 @contextlib.contextmanager
-def ssh_servers(places: Machines) -> Iterator[list[str]]:
+def ssh_servers(lan: Machines) -> Iterator[list[str]]:
     """Serve ssh on all machines but the head; yield the arguments by which ``ssh`` reaches them."""
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
@@ -46,20 +46,18 @@ def ssh_servers(places: Machines) -> Iterator[list[str]]:
             made = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)]
             subprocess.run(made, check=True)
         Path("/run/sshd").mkdir(exist_ok=True)
-        hosts = "".join(f"Host {one}\n  HostName {places.address(one)}\n" for one in places.names)
+        hosts = "".join(f"Host {one}\n  HostName {lan.address(one)}\n" for one in lan.names)
         (folder / "config").write_text(
             f"{hosts}Host *\n  User root\n  IdentityFile {folder}/user_key\n"
             f"  UserKnownHostsFile {folder}/known_hosts\n  StrictHostKeyChecking accept-new\n"
             "  IdentitiesOnly yes\n  LogLevel ERROR\n"
         )
         arguments = ["-F", str(folder / "config")]
-        for one in places.names:
+        for one in lan.names:
             settings = folder / f"sshd-{one}"
-            settings.write_text(
-                _SERVER.format(address=places.address(one), folder=folder, name=one)
-            )
+            settings.write_text(_SERVER.format(address=lan.address(one), folder=folder, name=one))
             server = subprocess.Popen(
-                places.command(one, [SSHD, "-D", "-f", str(settings)]), stderr=subprocess.DEVNULL
+                lan.command(one, [SSHD, "-D", "-f", str(settings)]), stderr=subprocess.DEVNULL
             )
             stack.callback(server.wait)
             stack.callback(server.kill)

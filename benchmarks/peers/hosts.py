@@ -39,55 +39,55 @@ exec ip netns exec {prefix}"$name" unshare --uts sh -c "hostname $name; $*"
 """
 
 
-def run_peer_over(peer: str, places: Machines, work: Work) -> dict[str, list[float]]:
+def run_peer_over(peer: str, lan: Machines, work: Work) -> dict[str, list[float]]:
     """Return the seconds of each round by figure.
 
     Args:
         peer: One of :data:`PEERS`.
-        places: The machines; the caller is on their head.
+        lan: The machines; the caller is on their head.
         work: What it does; agents are spread evenly over machines.
 
     Raises:
         PeerMissingError: It cannot be measured on this machine.
         PeerFailedError: It failed, or took too long.
     """
-    python = python_over(peer, places)
+    python = python_over(peer, lan)
     script = [python, str(BENCHMARKS / "peers" / SCRIPTS[peer]), work.to_json()]
     with marked() as mark, tempfile.TemporaryDirectory(prefix="sp", dir="/tmp") as folder:
         variables = {}
         if peer == "mpi":  # rank 0 is the client, on the head
-            script = [*mpirun(places, work.agents, Path(folder), client=True), *script]
+            script = [*mpirun(lan, work.agents, Path(folder), client=True), *script]
         else:
-            variables["RAY_ADDRESS"] = start_ray(places, work.agents, folder, mark)
+            variables["RAY_ADDRESS"] = start_ray(lan, work.agents, folder, mark)
         return seconds_of(run_marked(script, mark, TIME_LIMIT, variables))
 
 
-def python_over(peer: str, places: Machines) -> str:
+def python_over(peer: str, lan: Machines) -> str:
     """Return the interpreter of a peer that can be run over machines.
 
     Raises:
         PeerMissingError: It cannot be measured on these.
     """
-    if not places.prefix:
+    if not lan.prefix:
         raise PeerMissingError("it needs separate machines: network namespaces")
     return str(peer_python(peer))
 
 
-def mpirun(places: Machines, agents: int, folder: Path, *, client: bool) -> list[str]:
+def mpirun(lan: Machines, agents: int, folder: Path, *, client: bool) -> list[str]:
     """Return the command that starts ranks on the machines, and one before them on the head."""
     ranks = agents + client
     options = ["mpirun", "-n", str(ranks), "--oversubscribe", "--bind-to", "none"]
     if os.geteuid() == 0:
         options.append("--allow-run-as-root")
     shell = folder / "shell"
-    shell.write_text(_REMOTE_SHELL.format(prefix=places.prefix), encoding="ascii")
+    shell.write_text(_REMOTE_SHELL.format(prefix=lan.prefix), encoding="ascii")
     shell.chmod(0o700)
-    each = _each(places, agents)
-    names = [f"{name}:{each}" for name in places.names]
+    each = _each(lan, agents)
+    names = [f"{name}:{each}" for name in lan.names]
     if client:
         names.insert(0, f"{os.uname().nodename}:1")
     options += ["--host", ",".join(names)]
-    network = places.address(HEAD).rpartition(".")[0] + ".0/24"
+    network = lan.address(HEAD).rpartition(".")[0] + ".0/24"
     parameters = {
         "mpi_yield_when_idle": "1",
         "btl": "self,tcp,vader",
@@ -101,47 +101,47 @@ def mpirun(places: Machines, agents: int, folder: Path, *, client: bool) -> list
     return options
 
 
-def start_ray(places: Machines, agents: int, folder: str, mark: str) -> str:
+def start_ray(lan: Machines, agents: int, folder: str, mark: str) -> str:
     """Start Ray on all machines, and return its address."""
-    address = f"{places.address(HEAD)}:{RAY_PORT}"
+    address = f"{lan.address(HEAD)}:{RAY_PORT}"
     python = str(peer_python("ray"))
-    for name in (HEAD, *places.names):
+    for name in (HEAD, *lan.names):
         chosen = (
             ["--head", f"--port={RAY_PORT}", "--num-cpus=0", f"--temp-dir={folder}"]
             if name == HEAD
-            else [f"--address={address}", f"--num-cpus={_each(places, agents)}"]
+            else [f"--address={address}", f"--num-cpus={_each(lan, agents)}"]
         )
         words = [python, "-m", "ray.scripts.scripts", "start", *chosen, "--disable-usage-stats"]
-        words += [f"--node-ip-address={places.address(name)}", f"--object-store-memory={OBJECTS}"]
-        run_marked(places.command(name, words), mark, TIME_LIMIT)
+        words += [f"--node-ip-address={lan.address(name)}", f"--object-store-memory={OBJECTS}"]
+        run_marked(lan.command(name, words), mark, TIME_LIMIT)
     return address
 
 
-def start_dask(places: Machines, agents: int, limit: int, folder: str, mark: str) -> str:
+def start_dask(lan: Machines, agents: int, limit: int, folder: str, mark: str) -> str:
     """Start the scheduler of Dask on the head and workers on the machines; return its address.
 
     Args:
-        places: The machines.
+        lan: The machines.
         agents: Workers, of one thread each.
         limit: Memory of each, bytes.
         folder: For what they write.
         mark: What :func:`~peers.running.marked` gave.
     """
-    address = f"tcp://{places.address(HEAD)}:{DASK_PORT}"
+    address = f"tcp://{lan.address(HEAD)}:{DASK_PORT}"
     python = str(peer_python("dask"))
     words = [python, "-m", "distributed.cli.dask_scheduler", "--no-dashboard"]
-    words += ["--host", places.address(HEAD), "--port", str(DASK_PORT)]
-    start_marked(places.command(HEAD, words), mark, folder)
-    for name in places.names:
+    words += ["--host", lan.address(HEAD), "--port", str(DASK_PORT)]
+    start_marked(lan.command(HEAD, words), mark, folder)
+    for name in lan.names:
         words = [python, "-m", "distributed.cli.dask_worker", address, "--no-dashboard"]
-        words += ["--host", places.address(name), "--nworkers", str(_each(places, agents))]
+        words += ["--host", lan.address(name), "--nworkers", str(_each(lan, agents))]
         words += ["--nthreads", "1", "--memory-limit", str(limit), "--local-directory", folder]
-        start_marked(places.command(name, words), mark, folder)
+        start_marked(lan.command(name, words), mark, folder)
     return address
 
 
-def _each(places: Machines, agents: int) -> int:
-    return -(-agents // len(places.names))
+def _each(lan: Machines, agents: int) -> int:
+    return -(-agents // len(lan.names))
 
 
 __all__ = [

@@ -175,7 +175,7 @@ class SimulatedHead:
             version="0.1.0",
             pid=1,
             started=time.time() - 3600,
-            places=[],
+            addresses=[],
             clients=1,
         )
 

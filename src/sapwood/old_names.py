@@ -81,14 +81,14 @@ def find_old(name: str) -> Any:
         AttributeError: There never was such a name.
     """
     if name in MOVED:
-        place = MOVED[name]
-        instead = f"sapwood.{place}"
+        path = MOVED[name]
+        instead = f"sapwood.{path}"
     elif name in REPLACED:
-        place, instead = REPLACED[name]
+        path, instead = REPLACED[name]
     else:
         raise AttributeError(f"module 'sapwood' has no attribute {name!r}")
     warnings.warn(
         f"sapwood.{name} works until version 0.2: use {instead}", DeprecationWarning, stacklevel=3
     )
-    module, _, attribute = f"sapwood.{place}".rpartition(".")
+    module, _, attribute = f"sapwood.{path}".rpartition(".")
     return getattr(import_module(module), attribute)

@@ -40,7 +40,7 @@ HASHED: Final = 5e8
 RETRY: Final = 1.0
 """Seconds that a checkpoint counts that could not be written: the next try is not too soon."""
 
-_PLACE = struct.Struct("<HQQ32s")
+_PREFIX = struct.Struct("<HQQ32s")
 """Format, bytes of the header, bytes of the arrays, SHA-256 of both."""
 
 _log = logger("activity")
@@ -205,10 +205,10 @@ def write_checkpoint(
     payload = encoded.payload()
     hasher = hashlib.sha256(header)
     hasher.update(payload)
-    place = _PLACE.pack(FORMAT, len(header), len(payload), hasher.digest())
+    prefix = _PREFIX.pack(FORMAT, len(header), len(payload), hasher.digest())
     half = _half(file)
     try:
-        files.write(half, (MAGIC, place, header, payload))
+        files.write(half, (MAGIC, prefix, header, payload))
         if files.exists(file):
             files.rename(file, previous(file))
         files.rename(half, file)
@@ -259,22 +259,22 @@ def _last(file: Path, files: CheckpointFiles) -> Checkpoint | DataValueError | N
     """Return the last whole checkpoint; else what is damaged about it; None if there is none."""
     damaged: list[DataValueError] = []
     refused: list[DataValueError] = []
-    for place in (file, previous(file)):
+    for path in (file, previous(file)):
         try:
-            return _parse(bytearray(files.read(place)), str(place))
+            return _parse(bytearray(files.read(path)), str(path))
         except FileNotFoundError:
             continue
         except _Damage as error:
-            reason = DataValueError(str(error), where=str(place), hint="begin the run anew")
+            reason = DataValueError(str(error), where=str(path), hint="begin the run anew")
             damaged.append(reason)
         except OSError as error:
             what = f"the checkpoint cannot be read: {error.strerror}"
-            reason = DataValueError(what, where=str(place))
+            reason = DataValueError(what, where=str(path))
             refused.append(reason)
         except DataValueError as error:
             reason = error
             refused.append(reason)
-        _log.warning("checkpoint not used", file=str(place), reason=reason.what)
+        _log.warning("checkpoint not used", file=str(path), reason=reason.what)
     if refused:
         raise refused[0]
     return damaged[0] if damaged else None
@@ -282,10 +282,10 @@ def _last(file: Path, files: CheckpointFiles) -> Checkpoint | DataValueError | N
 
 def _parse(data: bytearray, where: str) -> Checkpoint:
     view = memoryview(data)
-    begin = len(MAGIC) + _PLACE.size
+    begin = len(MAGIC) + _PREFIX.size
     if not data.startswith(MAGIC) or len(data) < begin:
         raise _Damage("this is not a checkpoint")
-    version, size, nbytes, checksum = _PLACE.unpack_from(data, len(MAGIC))
+    version, size, nbytes, checksum = _PREFIX.unpack_from(data, len(MAGIC))
     if version != FORMAT:
         raise DataValueError(
             f"the checkpoint has the format {version}, and this version of Sapwood reads {FORMAT}",

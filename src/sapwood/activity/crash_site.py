@@ -48,10 +48,10 @@ def _name(error: RunnerCrashError, debug_files: Mapping[str, Path]) -> None:
     # Frames above the user's own belong to the C library: abort() and the like.
     own = [new for old, new in zip(native, named, strict=True) if old != new]
     error.details[BACKTRACE] = "\n".join(_counted(named))
-    place = own[0].rpartition("(")[2].rstrip(")") if own else ""
-    if ":" in place:
-        known = [part for part in error.where.split(", ") if part not in {"", place}]
-        error.where = ", ".join([place, *known])
+    site = own[0].rpartition("(")[2].rstrip(")") if own else ""
+    if ":" in site:
+        known = [part for part in error.where.split(", ") if part not in {"", site}]
+        error.where = ", ".join([site, *known])
 
 
 def _frames_of_user(backtrace: str) -> list[str]:

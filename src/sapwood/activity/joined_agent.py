@@ -275,13 +275,13 @@ def _localised(invitation: Invitation, joined: JoinedAgent) -> MemberConfigurati
     place = joined.place
     found = read_configuration(place.configuration)
     head = f"head.{joined.credentials.node.partition('.')[2]}"
-    places = dict.fromkeys([joined.address, *invitation.places])
+    addresses = dict.fromkeys([joined.address, *invitation.addresses])
     return msgspec.structs.replace(
         found,
         folder="",  # a leaf listens nowhere
         host=-place.rank,
         machine="",  # it shares no memory
-        addresses={ROOT: f"tls://{head}@{','.join(places)}"},
+        addresses={ROOT: f"tls://{head}@{','.join(addresses)}"},
         credentials=joined.credentials,
         transport="",
     )

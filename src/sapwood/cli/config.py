@@ -70,9 +70,9 @@ def validate(
 
 
 def _origin_table(rows: Sequence[Row]) -> Table:
-    cells = [(row.key, row.value, row.layer, _place(row)) for row in rows]
+    cells = [(row.key, row.value, row.layer, _origin(row)) for row in rows]
     return table("", ("setting", "value", "layer", "origin"), cells, wrap="origin")
 
 
-def _place(row: Row) -> str:
+def _origin(row: Row) -> str:
     return "" if row.origin == row.layer else row.origin

@@ -109,7 +109,7 @@ def issue(  # noqa: PLR0913 - each parameter is one option of the command line
         user=user,
     )
     made = asked_head(name, CALL_TIMEOUT, IssuedCredentials.issue, wanted)
-    _give(made.text, output, made.facts.id, as_json=as_json, more={"places": made.places})
+    _give(made.text, output, made.facts.id, as_json=as_json, more={"places": made.addresses})
 
 
 @app.command()

@@ -52,7 +52,7 @@ from sapwood.head.parts.tokens import JoinTokens
 from sapwood.head.parts.web import WebServer
 from sapwood.head.web import HttpListen
 from sapwood.nodes.node_facts import NodeFacts
-from sapwood.nodes.port import listen_address, places_of_port
+from sapwood.nodes.port import addresses_of_port, listen_address
 from sapwood.session_server.making import session_options, site_variables
 from sapwood.store.opening import is_shared
 
@@ -137,7 +137,7 @@ class UpAnswer(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: Of the cluster.
         pid: Of its head.
-        places: Where nodes reach it.
+        addresses: Where nodes reach it.
         nodes: Its nodes.
         join: What ``sapwood node join`` takes on other machines.
         expires: Until when, seconds since 1970.
@@ -149,7 +149,7 @@ class UpAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     pid: int
-    places: list[str]
+    addresses: list[str] = msgspec.field(name="places")
     nodes: list[str]
     join: str
     expires: float
@@ -206,8 +206,8 @@ class _HeadProcess:
         forget_killed(head_folder(self._request.name))
         self._listen = with_port(self._request.listen)
         host, _, port = self._listen.rpartition(":")
-        places = places_of_port(f"{host}:{port}", int(port))
-        leadership = Leadership(self._store, self._request.name, HeadEntry.here(places))
+        addresses = addresses_of_port(f"{host}:{port}", int(port))
+        leadership = Leadership(self._store, self._request.name, HeadEntry.here(addresses))
         try:
             while self._stand_by(leadership):
                 self._serve(leadership)
@@ -232,7 +232,7 @@ class _HeadProcess:
                 UpAnswer(
                     name=self._request.name,
                     pid=os.getpid(),
-                    places=leadership.entry.places,
+                    addresses=leadership.entry.addresses,
                     nodes=[],
                     join="",
                     expires=0.0,
@@ -362,7 +362,7 @@ def _answer_of(request: UpRequest) -> UpAnswer:
         return UpAnswer(
             name=request.name,
             pid=head.connection.facts.pid,
-            places=head.connection.facts.places,
+            addresses=head.connection.facts.addresses,
             nodes=[one.name for one in head.nodes],
             join=line.text,
             expires=line.expires,
@@ -419,7 +419,7 @@ def _show(answer: UpAnswer, *, as_json: bool) -> None:
         return
     nodes = f"{len(answer.nodes)} node{'s' * (len(answer.nodes) != 1)}"
     typer.echo(f"The cluster '{answer.name}' is up: {nodes}, process {answer.pid}.")
-    if all(place.startswith(("127.", "[::1]")) for place in answer.places):
+    if all(address.startswith(("127.", "[::1]")) for address in answer.addresses):
         typer.echo("It listens on this machine only; --listen 0.0.0.0:7700 lets others join.")
     else:
         typer.echo("Within an hour, other machines join it by:\n")

@@ -66,7 +66,7 @@ def find_clusters(
     if as_json:
         print_json({"clusters": found})
         return
-    rows = [(one.name, one.cluster, ", ".join(one.places), one.pin) for one in found]
+    rows = [(one.name, one.cluster, ", ".join(one.addresses), one.pin) for one in found]
     write(table("", ("name", "cluster", "addresses", "pin"), rows, wrap="pin"))
 
 

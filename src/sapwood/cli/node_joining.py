@@ -92,31 +92,31 @@ def join_here(
 
         be_node(*parse_line(line), label, ready_descriptor)
         return
-    _, places = parse_line(line)
+    _, addresses = parse_line(line)
     if behind:
-        _join_behind(line, words, ", ".join(places))
+        _join_behind(line, words, ", ".join(addresses))
     else:
         hide_line(line, words)
 
 
 def parse_line(line: str) -> tuple[Invitation, list[str]]:
-    """Return the token and the places of what ``sapwood up`` shows.
+    """Return the token and the addresses of what ``sapwood up`` shows.
 
     Raises:
-        ConfigurationError: It names no place.
+        ConfigurationError: It names no address.
         SecurityError: It has no token.
     """
-    token, at, places = line.strip().partition("@")
-    if not at or not places:
+    token, at, addresses = line.strip().partition("@")
+    if not at or not addresses:
         raise ConfigurationError(
-            "this names no place of a head",
+            "this names no address of a head",
             hint="copy all of what `sapwood up` shows: TOKEN@HOST:PORT",
         )
-    return NODES.parse(token), places.split(",")
+    return NODES.parse(token), addresses.split(",")
 
 
 def find_line(line: str) -> str:
-    """Return a token with the places at which its head is announced on the local network.
+    """Return a token with the addresses at which its head is announced on the local network.
 
     The pin of the token says which cluster is meant. Whoever announces the same pin is tried, and
     gets the token's secret only if it has the key that belongs to the pin.
@@ -129,16 +129,16 @@ def find_line(line: str) -> str:
 
     token = NODES.parse(line.partition("@")[0])
     found = find_clusters(enough=lambda one: one.pin == token.pin)
-    places = [place for one in found if one.pin == token.pin for place in one.places]
-    if not places:
+    addresses = [address for one in found if one.pin == token.pin for address in one.addresses]
+    if not addresses:
         others = ", ".join(f"{one.name} ({one.cluster})" for one in found)
         raise NodeLostError(
             "no head on this network has made the token",
             where=f"announced are {others}" if others else "none is announced",
             hint="the head announces itself by `sapwood up --announce`; "
-            "or give the place: TOKEN@HOST:PORT",
+            "or give the address: TOKEN@HOST:PORT",
         )
-    return f"{token.text}@{','.join(dict.fromkeys(places))}"
+    return f"{token.text}@{','.join(dict.fromkeys(addresses))}"
 
 
 def hide_line(line: str, words: list[str]) -> None:
@@ -151,11 +151,11 @@ def hide_line(line: str, words: list[str]) -> None:
     os.execv(words[0], words)  # noqa: S606 - this program itself
 
 
-def _join_behind(line: str, words: list[str], places: str) -> None:
+def _join_behind(line: str, words: list[str], addresses: str) -> None:
     """Start a node in the background, and wait until it has joined."""
 
     def waiting(seconds: float) -> None:
-        starting.wait(f"waiting for the head at {places}", seconds)
+        starting.wait(f"waiting for the head at {addresses}", seconds)
 
     folder = state_folder() / "nodes"
     make_private(folder)

@@ -17,12 +17,12 @@ from sapwood.nodes.joining import Joined, check_label
 from sapwood.security.invitations import Invitation
 
 
-def be_node(token: Invitation, places: Sequence[str], label: str, ready_descriptor: int) -> None:
+def be_node(token: Invitation, addresses: Sequence[str], label: str, ready_descriptor: int) -> None:
     """Be a node until the head says so, or a signal comes.
 
     Args:
         token: The join token.
-        places: Where the head may be.
+        addresses: Where the head may be.
         label: What the node is called; empty for the machine's name.
         ready_descriptor: Where to say that it has joined; -1 for standard output.
 
@@ -47,7 +47,7 @@ def be_node(token: Invitation, places: Sequence[str], label: str, ready_descript
         def failed(reason: str) -> None:
             starting.wait(f"waiting for the head at {reason}", time.monotonic() - begun)
 
-        why = join_by_hand(token, places, label, say, timeout, failed)
+        why = join_by_hand(token, addresses, label, say, timeout, failed)
     except SapwoodError as error:
         background.tell(ready_descriptor, background.Failure(error.to_record()))
         raise

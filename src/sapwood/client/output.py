@@ -125,10 +125,10 @@ class OutputPrinter:
 
     def _add(self, rank: int, text: str) -> None:
         """Add a line to the first same line behind the last one of that agent, or at the end."""
-        for place in range(self._last.get(rank, -1) + 1, len(self._held)):
-            if self._held[place].text == text:
-                self._held[place].ranks.add(rank)
-                self._last[rank] = place
+        for index in range(self._last.get(rank, -1) + 1, len(self._held)):
+            if self._held[index].text == text:
+                self._held[index].ranks.add(rank)
+                self._last[rank] = index
                 return
         self._last[rank] = len(self._held)
         self._held.append(_OutputLine(text, {rank}))

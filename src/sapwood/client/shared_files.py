@@ -176,18 +176,18 @@ class SharedBuffers:
         return SharedBuffer(path, self._offered(path, array), owner)
 
     def _stored(self, name: str, data: memoryview) -> Path:
-        places = [_MEMORY, Path(tempfile.gettempdir())]
-        for place in places:
+        folders = [_MEMORY, Path(tempfile.gettempdir())]
+        for parent in folders:
             with contextlib.suppress(OSError):
-                folder = self._folders.get(place)
+                folder = self._folders.get(parent)
                 if folder is None:
-                    folder = self._folders[place] = SharedFolder(place)
+                    folder = self._folders[parent] = SharedFolder(parent)
                 path = folder.write(name, data)
                 if path is not None:
                     return path
         raise ResourceError(
             f"cannot store an array of {data.nbytes / 2**20:.1f} MiB for calls to share",
-            where=" and ".join(map(str, places)),
+            where=" and ".join(map(str, folders)),
             hint="make room there, or name another folder by the environment variable TMPDIR",
         )
 

@@ -235,11 +235,11 @@ class BuildCache:
         for left in (self.folder / "building").glob(f"{key}*"):
             shutil.rmtree(left, ignore_errors=True)  # of a builder that was killed
         # Its compiler may live on: what that still writes must not meet what is built now.
-        place = self.folder / "building" / f"{key}-{os.urandom(4).hex()}"
-        entry, scratch = place / "entry", place / "scratch"
+        building = self.folder / "building" / f"{key}-{os.urandom(4).hex()}"
+        entry, scratch = building / "entry", building / "scratch"
         try:
             make_private(self.folder)
-            for one in (place.parent, place, entry, scratch):
+            for one in (building.parent, building, entry, scratch):
                 make_private(one)
             started = time.monotonic()
             description = fill(entry, scratch)
@@ -256,7 +256,7 @@ class BuildCache:
             self._discard(final)  # a damaged entry that is still in use
             entry.rename(final)
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(building, ignore_errors=True)
         opened = self._open(key)
         if opened is None:
             raise ResourceError(
@@ -304,11 +304,11 @@ class BuildCache:
         shutil.rmtree(gone, ignore_errors=True)
 
     def _remove_leftovers(self) -> None:
-        for place in self._subfolders("building"):
+        for building in self._subfolders("building"):
             with contextlib.suppress(BlockingIOError):
-                path = self.folder / "locks" / place.name.partition("-")[0]
+                path = self.folder / "locks" / building.name.partition("-")[0]
                 descriptor = _lock_file(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(place, ignore_errors=True)
+                shutil.rmtree(building, ignore_errors=True)
                 path.unlink(missing_ok=True)
                 os.close(descriptor)
         for gone in self._subfolders("trash"):
@@ -346,9 +346,9 @@ class BuildCache:
 
     def _concerns(self, error: OSError) -> bool:
         """Whether it is about the cache's folder, or one above it that cannot be made."""
-        place = Path(str(error.filename or "/"))
-        return place.is_relative_to(self.folder) or (
-            self.folder.is_relative_to(place) and not place.exists()
+        path = Path(str(error.filename or "/"))
+        return path.is_relative_to(self.folder) or (
+            self.folder.is_relative_to(path) and not path.exists()
         )
 
 

@@ -167,9 +167,9 @@ def _check_value(
     name = parameter.name
     if parameter.role is Role.OUTPUT:
         return
-    for place in (arrays if name in program.inputs else {}, state, program.parameters):
-        if name in place:
-            value: Any = place[name]
+    for found in (arrays if name in program.inputs else {}, state, program.parameters):
+        if name in found:
+            value: Any = found[name]
             break
     else:
         return
@@ -185,9 +185,9 @@ def _check_value(
         )
     checker = ArrayChecker(parameter, signature)
     lengths = {key: item for key, item in program.parameters.items() if type(item) is int}
-    if place is arrays:
+    if found is arrays:
         value = value[:1]  # one item tells the type of all; whole data may be large
         value = value.astype(value.dtype.newbyteorder("="))  # as it is published
-    if isinstance(value, np.ndarray) and (place is arrays or parameter.role is Role.INOUT):
+    if isinstance(value, np.ndarray) and (found is arrays or parameter.role is Role.INOUT):
         value = np.array(value, order="C")  # as the call gets it: contiguous, a copy
     checker.check(value, lengths)

@@ -36,11 +36,11 @@ def find_nvrtc() -> str | None:
         spec = importlib.util.find_spec("nvidia")
     except (ImportError, ValueError):
         return None
-    places = list(spec.submodule_search_locations or ()) if spec is not None else []
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
     libraries = [
         path
-        for place in places
-        for path in Path(place).glob("*/lib/libnvrtc.so.*")
+        for folder in folders
+        for path in Path(folder).glob("*/lib/libnvrtc.so.*")
         if _NVRTC_LIBRARY.fullmatch(path.name)
     ]
     return str(max(libraries, key=_version)) if libraries else None

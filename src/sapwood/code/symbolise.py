@@ -51,9 +51,9 @@ class DebugTable:
         for unit in self._dwarf.iter_CUs():
             names = self._functions_at(unit.get_top_DIE(), address)
             if names:
-                place = self._line_at(unit, address)
+                line = self._line_at(unit, address)
                 text = ", inlined in ".join(reversed(names))
-                return f"{text} ({place})" if place else text
+                return f"{text} ({line})" if line else text
         return ""
 
     def _functions_at(self, scope: Any, address: int) -> list[str]:

@@ -165,7 +165,9 @@ class Watch:
         known = ""
         while not self._stop.is_set():
             began = time.monotonic()
-            places = _stamp(self._folders())  # before reading: what changes meanwhile is seen later
+            folders = _stamp(
+                self._folders()
+            )  # before reading: what changes meanwhile is seen later
             stamp = self._settled()
             program, error = self._load()
             identity = program.hash if program is not None else str(error)
@@ -186,7 +188,7 @@ class Watch:
                 raise_interrupt=False,
                 recursive=False,
             ):
-                if _stamp(self._files) != stamp or _stamp(self._folders()) != places:
+                if _stamp(self._files) != stamp or _stamp(self._folders()) != folders:
                     break
 
     def _load(self) -> tuple[Program | None, SapwoodError | None]:

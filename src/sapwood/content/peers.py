@@ -255,13 +255,13 @@ class StageFetch:
         self._forget_socket()
 
     def _connected(self, address: str) -> ssl.SSLSocket:
-        node, places = parse_address(address)
+        node, endpoints = parse_address(address)
         context = connecting_context(self._credentials)
         context.set_alpn_protocols([STAGE_PROTOCOL])
         reasons: list[str] = []
-        for place in places:
+        for endpoint in endpoints:
             try:
-                raw = socket.create_connection(place, CONNECT_TIMEOUT)
+                raw = socket.create_connection(endpoint, CONNECT_TIMEOUT)
                 with self._lock:
                     self._socket = raw.dup()
                     if self._cancelled:
@@ -271,7 +271,7 @@ class StageFetch:
                 way = context.wrap_socket(raw, server_hostname=node)
             except OSError as error:
                 self._forget_socket()
-                reasons.append(f"{place[0]}:{place[1]}: {error.strerror or error}")
+                reasons.append(f"{endpoint[0]}:{endpoint[1]}: {error.strerror or error}")
                 continue
             if node_of(way) != node:  # the certificate of a server may name several
                 way.close()

@@ -415,12 +415,12 @@ class StageStore:
                 os.symlink(one.target, path)  # noqa: PTH211 - bytes
             else:
                 _link(self._with_mode(one), path)
-        place = self._trees / tree.digest
+        whole = self._trees / tree.digest
         listing = self._trees / f"{tree.digest}.list"
         listing.write_bytes(msgspec.msgpack.encode(tree))
-        if place.exists():
-            place.rename(old)
-        made.rename(place)
+        if whole.exists():
+            whole.rename(old)
+        made.rename(whole)
         shutil.rmtree(old, ignore_errors=True)
 
     def _with_mode(self, entry: FileEntry) -> Path:

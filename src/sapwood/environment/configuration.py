@@ -189,11 +189,11 @@ def _whole_shape(shape: str) -> str:
 
 def find_project_file(folder: Path) -> Path | None:
     """Return the project's configuration file: the nearest one in or above a folder."""
-    for place in (folder.absolute(), *folder.absolute().parents):
-        own = place / PROJECT_FILE
+    for parent in (folder.absolute(), *folder.absolute().parents):
+        own = parent / PROJECT_FILE
         if own.is_file():
             return own
-        shared = place / "pyproject.toml"
+        shared = parent / "pyproject.toml"
         if shared.is_file() and "tool.sapwood" in _text_of(shared):
             return shared
     return None

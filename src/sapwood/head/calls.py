@@ -106,12 +106,12 @@ class IssuedCredential(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         text: What its holder keeps; it is a secret.
         facts: What it is.
-        places: Where the head is reached, ``host:port`` each.
+        addresses: Where the head is reached, ``host:port`` each.
     """
 
     text: str
     facts: CredentialInfo
-    places: list[str]
+    addresses: list[str] = msgspec.field(name="places")
 
 
 class RevokeResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -257,7 +257,7 @@ class HeadAnnouncer:
                 name=self._cluster,
                 cluster=self._control.authority.cluster,
                 pin=self._control.authority.pin,
-                places=list(self._control.places),
+                addresses=list(self._control.addresses),
             )
         )
 

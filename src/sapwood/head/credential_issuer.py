@@ -123,14 +123,14 @@ class CredentialIssuer:
         )
 
     def issue(
-        self, wanted: calls.IssueCredential, by: Rights, places: list[str], longest: float
+        self, wanted: calls.IssueCredential, by: Rights, addresses: list[str], longest: float
     ) -> calls.IssuedCredential:
         """Make a credential.
 
         Args:
             wanted: Which.
             by: The rights of the requester, which bound the new ones.
-            places: Where the head is reached.
+            addresses: Where the head is reached.
             longest: Seconds that it may live at most.
 
         Raises:
@@ -198,7 +198,7 @@ class CredentialIssuer:
                 "until": f"{facts.not_after:.0f}",
             },
         )
-        return calls.IssuedCredential(text=made.text, facts=facts, places=places)
+        return calls.IssuedCredential(text=made.text, facts=facts, addresses=addresses)
 
     def list(self) -> list[calls.CredentialInfo]:
         """Return the credentials that have not ended, also those that were revoked."""

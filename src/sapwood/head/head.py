@@ -226,7 +226,7 @@ class Head:
             ),
             self.commands,
             self._components,
-            NodeNews(self.nodes, self.control, feed, cluster.places, leadership),
+            NodeNews(self.nodes, self.control, feed, cluster.addresses, leadership),
         )
         self.parts = self._made_parts(cluster, feed)
         front.server.answer(self.parts)
@@ -245,7 +245,7 @@ class Head:
             front.server,
             feed,
             self.nodes.records,
-            cluster.places,
+            cluster.addresses,
         )
         sessions = Sessions(
             self.sessions,
@@ -292,7 +292,7 @@ class Head:
             ),
             Events(self.ledger, front.server),
             RunRates(lambda: self._store.opened),
-            JoinTokens(self.control, cluster.places),
+            JoinTokens(self.control, cluster.addresses),
             WebServer(
                 front.http,
                 front.server,
@@ -337,7 +337,7 @@ class Head:
             former = self._former_nodes()
             self.ledger.note("head.started", "the head started", facts={"pid": str(os.getpid())})
             self.control.start()
-            self._kept.note_port(list(self.control.places))
+            self._kept.note_port(list(self.control.addresses))
             if self._announcer is not None:
                 self._announcer.prepare()
             self.front.open()

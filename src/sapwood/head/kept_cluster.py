@@ -128,14 +128,14 @@ class KeptCluster:
             return msgspec.structs.replace(settings, listen=former)
         return settings
 
-    def note_port(self, places: list[str]) -> None:
+    def note_port(self, addresses: list[str]) -> None:
         """Note where this head listens, for the next one.
 
         Args:
-            places: ``host:port`` each.
+            addresses: ``host:port`` each.
         """
-        for place in places[:1]:
-            port = place.rpartition(":")[2].encode()
+        for address in addresses[:1]:
+            port = address.rpartition(":")[2].encode()
             self._store().put(_PORT + machine_id(), port)
 
     # --- nodes that were removed -----------------------------------------------------------------

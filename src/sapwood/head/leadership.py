@@ -72,17 +72,17 @@ class HeadEntry(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         host: The machine, as it calls itself.
         pid: Its process.
-        places: Where it is reached when it serves, ``host:port`` each.
+        addresses: Where it is reached when it serves, ``host:port`` each.
     """
 
     host: str
     pid: int
-    places: list[str]
+    addresses: list[str] = msgspec.field(name="places")
 
     @classmethod
-    def here(cls, places: Sequence[str]) -> HeadEntry:
+    def here(cls, addresses: Sequence[str]) -> HeadEntry:
         """Return the identity of this process."""
-        return cls(host=socket.gethostname(), pid=os.getpid(), places=list(places))
+        return cls(host=socket.gethostname(), pid=os.getpid(), addresses=list(addresses))
 
 
 _read: Callable[[bytes], HeadEntry] = typed.unpacker(HeadEntry)
@@ -316,7 +316,7 @@ class Leadership:
         for entry in self._store.range(_HEADS).entries:
             if entry.key != _HEADS + self._id:
                 with contextlib.suppress(msgspec.MsgspecError):
-                    found += _read(entry.value).places
+                    found += _read(entry.value).addresses
         if found != self._others:
             self._others = found
             self._changed()
@@ -399,7 +399,7 @@ def _described(leader: StoreEntry) -> str:
         found = _read(leader.value)
     except msgspec.MsgspecError:
         return "another head"
-    return f"process {found.pid} on {found.host}, {', '.join(found.places)}"
+    return f"process {found.pid} on {found.host}, {', '.join(found.addresses)}"
 
 
 def _nothing() -> None:

@@ -110,7 +110,7 @@ class NodeNews:
         table: The nodes.
         control: The tree of nodes.
         feed: It tells nodes which credentials were revoked.
-        places: Returns where this head and those that stand by are reached.
+        addresses: Returns where this head and those that stand by are reached.
         leadership: That of this head, where several heads share a store.
     """
 
@@ -119,13 +119,13 @@ class NodeNews:
         table: NodeTable,
         control: ControlTree,
         feed: DenialFeed,
-        places: Callable[[], list[str]],
+        addresses: Callable[[], list[str]],
         leadership: Leadership | None,
     ) -> None:
         self._table = table
         self._control = control
         self._feed = feed
-        self._places = places
+        self._addresses = addresses
         self._leadership = leadership
 
     def watch(self) -> None:
@@ -146,7 +146,7 @@ class NodeNews:
     def _tell_heads(self, host: int) -> None:
         if self._leadership is not None:
             with contextlib.suppress(SapwoodError):
-                self._control.ask(host, messages.HEADS, self._places())
+                self._control.ask(host, messages.HEADS, self._addresses())
 
 
 class NodeChanges:

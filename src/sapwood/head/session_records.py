@@ -55,7 +55,7 @@ class SessionCredential(msgspec.Struct, frozen=True, array_like=True):
         secret: What proves that one may.
         node: The name in the certificate of its root.
         authority: Certificate of the cluster's authority, PEM.
-        places: Where the head listens, ``host:port`` each.
+        addresses: Where the head listens, ``host:port`` each.
         cluster: What users on the head's machine call its cluster; empty if that is unknown.
     """
 
@@ -64,7 +64,7 @@ class SessionCredential(msgspec.Struct, frozen=True, array_like=True):
     secret: str
     node: str
     authority: bytes
-    places: list[str]
+    addresses: list[str] = msgspec.field(name="places")
     cluster: str = ""
 
 

@@ -169,8 +169,8 @@ class LocalServers:
     def clear(self, session: str, sockets: Sequence[str]) -> None:
         """Remove what a root has left."""
         found = [one.socket for one in self.notices() if one.id == session and one.socket]
-        for place in {*sockets, *found}:
-            folder = Path(place).parent
+        for path in {*sockets, *found}:
+            folder = Path(path).parent
             if folder.name.startswith(SOCKET_FOLDER):
                 shutil.rmtree(folder, ignore_errors=True)
         remove_notice(self._cluster, session)

@@ -290,7 +290,7 @@ class HttpService:
         Raises:
             SecurityError: Its request is malformed.
         """
-        hosts = [place.rpartition(":")[0].strip("[]") for place in self._control.places]
+        hosts = [address.rpartition(":")[0].strip("[]") for address in self._control.addresses]
         if any(host.startswith("127.") or host == "::1" for host in hosts):
             hosts.append("localhost")
         hosts.append(socket.gethostname())
@@ -359,7 +359,7 @@ class HttpService:
         if not self._installed:
             return []
         here = [f"http://{one}" for one in self.listens if not one.startswith("/")]
-        return [*here, *(f"https://{place}" for place in self._control.places)]
+        return [*here, *(f"https://{address}" for address in self._control.addresses)]
 
     def new_ticket(self, credential: str) -> tuple[str, float]:
         """Return a ticket for a credential, and until when it is good."""

@@ -133,13 +133,13 @@ class HeadAccess:
         """
         if self.connection.is_remote or self.connection.heads:
             return self.credentials.listen(self._listen_at(), loop)
-        places = tuple(self.connection.facts.places)
-        return SessionRootPort(places, self.handed.take, loop, self.credentials.current)
+        addresses = tuple(self.connection.facts.addresses)
+        return SessionRootPort(addresses, self.handed.take, loop, self.credentials.current)
 
     def _listen_at(self) -> str:
         """Return where this side listens: not for all machines if the head does not either."""
         heads = self.connection.heads
-        on_loopback = all(interface_of(place) == "lo" for place in heads)
+        on_loopback = all(interface_of(address) == "lo" for address in heads)
         if heads and on_loopback and not self.connection.is_remote:
             return "127.0.0.1:0"
         return self._listen

@@ -49,9 +49,9 @@ class RenewedCredentials:
             known = self._take(key, made)
         return known
 
-    def listen(self, place: str, loop: SharedReactor) -> HeadPort:
+    def listen(self, where: str, loop: SharedReactor) -> HeadPort:
         """Listen for nodes on a loop, and show them what is renewed from then on."""
-        port = HeadPort(place, loop, self.current())
+        port = HeadPort(where, loop, self.current())
         with self._lock:
             self._ports.append((loop, port))
         return port

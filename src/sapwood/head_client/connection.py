@@ -57,11 +57,11 @@ class WayToHead(Protocol):
     """How a client reaches a head.
 
     Attributes:
-        place: Where the head is, for messages.
+        address: Where the head is, for messages.
         cluster: What the user calls the cluster.
     """
 
-    place: str
+    address: str
     cluster: str
 
     def open(self, handler: ConnectionHandler, loop: Loop, failed: Failed) -> None:
@@ -72,17 +72,17 @@ class UnixWay:
     """The way to a head on this machine.
 
     Args:
-        place: Its socket.
+        address: Its socket.
         cluster: What the user calls the cluster.
     """
 
-    def __init__(self, place: str, cluster: str = DEFAULT_CLUSTER) -> None:
-        self.place = place
+    def __init__(self, address: str, cluster: str = DEFAULT_CLUSTER) -> None:
+        self.address = address
         self.cluster = cluster
 
     def open(self, handler: ConnectionHandler, loop: Loop, failed: Failed) -> None:
         """Connect."""
-        UnixTransport().connect(self.place, handler, loop, failed)
+        UnixTransport().connect(self.address, handler, loop, failed)
 
 
 class ServiceClient:
@@ -103,7 +103,7 @@ class ServiceClient:
         noticed: Callable[[str, Any], None] | None = None,
         ended: Callable[[str], None] | None = None,
     ) -> None:
-        self._place = way.place
+        self._address = way.address
         self._cluster = way.cluster
         self._cut_off = ""
         self._noticed = noticed or _nobody
@@ -315,7 +315,7 @@ class ServiceClient:
     def _too_slow(self, seconds: float) -> CommunicationError:
         return CommunicationError(
             f"the head did not answer within {seconds:g} s",
-            where=self._place,
+            where=self._address,
             hint="it may be stopped, or its machine overloaded; "
             f"{command('down', cluster=self._cluster)} ends it",
         )
@@ -323,11 +323,11 @@ class ServiceClient:
     def _error(self) -> SapwoodError:
         if self._cut_off:
             return SecurityError(
-                f"the head has ended the connection: {self._cut_off}", where=self._place
+                f"the head has ended the connection: {self._cut_off}", where=self._address
             )
         return CommunicationError(
             f"the head is gone: {self._over}",
-            where=self._place,
+            where=self._address,
             hint=f"{command('up', cluster=self._cluster)} starts it again",
         )
 

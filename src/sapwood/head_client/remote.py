@@ -29,40 +29,40 @@ from sapwood.security.capabilities import Capability, HolderKey
 REACH_TIMEOUT = 10.0
 """Seconds in which a head must be reached."""
 
-PLACE_TIMEOUT = 1.5
-"""Seconds that one of several places gets: there may be a head that hangs."""
+ADDRESS_TIMEOUT = 1.5
+"""Seconds that one of several addresses gets: there may be a head that hangs."""
 
 
-def places_of(address: str) -> list[str]:
+def addresses_of(address: str) -> list[str]:
     """Return where a head is, of ``sapwood://host:port,host:port``.
 
     Raises:
         ConfigurationError: It is not written so.
 
     Example:
-        >>> places_of("sapwood://10.0.0.5:7700,[::1]:7700")
+        >>> addresses_of("sapwood://10.0.0.5:7700,[::1]:7700")
         ['10.0.0.5:7700', '[::1]:7700']
     """
-    places = [one for one in address.removeprefix(SCHEME).split(",") if one]
+    addresses = [one for one in address.removeprefix(SCHEME).split(",") if one]
     try:
-        for place in places:
-            parse_address(f"head@{place}")
+        for one in addresses:
+            parse_address(f"head@{one}")
     except CommunicationError as error:
         raise ConfigurationError(
             error.what, where=address, hint="write sapwood://host:port"
         ) from error
-    if not places or not address.startswith(SCHEME):
+    if not addresses or not address.startswith(SCHEME):
         raise ConfigurationError(
             f"{shown(address)} is not an address of a head", hint="write sapwood://host:port"
         )
-    return places
+    return addresses
 
 
 class TlsWay:
     """The way to a head on another machine.
 
     Args:
-        places: Where it may be, ``host:port`` each; they are tried in turn.
+        addresses: Where it may be, ``host:port`` each; they are tried in turn.
         pin: Of the authority of its cluster.
         cluster: What the user calls the cluster.
 
@@ -70,11 +70,11 @@ class TlsWay:
         CommunicationError: It is not reached.
     """
 
-    def __init__(self, places: Sequence[str], pin: str, cluster: str = DEFAULT_CLUSTER) -> None:
-        self.place = ",".join(places)
+    def __init__(self, addresses: Sequence[str], pin: str, cluster: str = DEFAULT_CLUSTER) -> None:
+        self.address = ",".join(addresses)
         self.cluster = cluster
         self._pin = pin
-        self._socket = self._reach(places)
+        self._socket = self._reach(addresses)
         self.certificate = self._socket.getpeercert(binary_form=True) or b""
 
     def open(self, handler: ConnectionHandler, loop: Loop, failed: Failed) -> None:
@@ -92,30 +92,32 @@ class TlsWay:
         if not own or not is_head(self.certificate, found.authority):
             raise SecurityError(
                 "this is not the head that the credential is for",
-                where=self.place,
+                where=self.address,
                 hint="a different cluster answers at this address; the credential was not sent",
             )
 
-    def _reach(self, places: Sequence[str]) -> ssl.SSLSocket:
+    def _reach(self, addresses: Sequence[str]) -> ssl.SSLSocket:
         end = time.monotonic() + REACH_TIMEOUT
         reasons: list[str] = []
-        for place in places:
+        for address in addresses:
             left = max(end - time.monotonic(), 1.0)
             try:
-                return _connected(place, min(left, PLACE_TIMEOUT) if len(places) > 1 else left)
+                return _connected(
+                    address, min(left, ADDRESS_TIMEOUT) if len(addresses) > 1 else left
+                )
             except (OSError, ValueError) as error:
                 reason = getattr(error, "strerror", None) or str(error)
-                reasons.append(f"{place}: {reason}")
+                reasons.append(f"{address}: {reason}")
         raise CommunicationError(
             "the head cannot be reached",
             where="; ".join(reasons),
             hint="see whether it listens there; on the head's machine "
-            f"{command('up', '--listen', places[0])} has it do so",
+            f"{command('up', '--listen', addresses[0])} has it do so",
         )
 
 
-def _connected(place: str, timeout: float) -> ssl.SSLSocket:
-    _, ((host, port),) = parse_address(f"head@{place}")
+def _connected(address: str, timeout: float) -> ssl.SSLSocket:
+    _, ((host, port),) = parse_address(f"head@{address}")
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.minimum_version = ssl.TLSVersion.TLSv1_3
     tls.check_hostname = False
@@ -185,8 +187,8 @@ def way_to(
                 hint="`sapwood credential issue --role user --cluster NAME` on the head's machine "
                 "makes one",
             )
-        places = list(dict.fromkeys([*places_of(name), *heads]))
-        return TlsWay(places, credential.authority, name), name, "see whether it is up"
+        addresses = list(dict.fromkeys([*addresses_of(name), *heads]))
+        return TlsWay(addresses, credential.authority, name), name, "see whether it is up"
     info = find_head(name)
     hint = f"it may have been killed: {command('up', cluster=name)} starts it again"
     return UnixWay(info.socket, name), f"process {info.pid}", hint

@@ -107,11 +107,11 @@ def sources_of(
         {1: 5, 2: 1}
     """
     found: dict[int, int] = {}
-    places = deque(one for one in having if one not in leaves for _ in range(fan_out))
+    parents = deque(one for one in having if one not in leaves for _ in range(fan_out))
     for node in wanting:
-        found[node] = places.popleft() if places else 0
+        found[node] = parents.popleft() if parents else 0
         if node not in leaves:
-            places.extend([node] * fan_out)
+            parents.extend([node] * fan_out)
     return found
 
 
@@ -387,7 +387,7 @@ class _NodeState:
         under_way: Pieces that it has not confirmed.
         unanswered: Questions that it has not answered.
         trouble: What went wrong with its last source.
-        places: Where others reach it.
+        addresses: Where others reach it.
         done: Whether it has all, at its name.
     """
 
@@ -396,7 +396,7 @@ class _NodeState:
         self.missing: list[sm.MissingPart] = []
         self.source: int | None = None
         self.attempt = 0
-        self.places: list[str] = []
+        self.addresses: list[str] = []
         self.pieces: Iterator[sm.StagePieces] = iter(())
         self.under_way = 0
         self.unanswered = 0
@@ -478,12 +478,12 @@ class _Delivery:
             asked = [
                 state
                 for state in self._living()
-                if state.host in found.values() and not state.places
+                if state.host in found.values() and not state.addresses
             ]
             for state in asked:
                 self._ask(state, sm.SERVE, self._listen, self._serves, lambda *_: None)
             self._work()
-            silent = {state.host for state in asked if not state.places}
+            silent = {state.host for state in asked if not state.addresses}
             if not silent:
                 return found
             leaves |= silent
@@ -503,7 +503,7 @@ class _Delivery:
             self._feed(state)
             return
         nearest, *others = [
-            f"tls://{self._node_id(one.host)}@{','.join(one.places)}" for one in chain
+            f"tls://{self._node_id(one.host)}@{','.join(one.addresses)}" for one in chain
         ]
         wanted = sm.FetchContent(self._tree.digest, nearest, state.missing, others)
         self._ask(state, sm.FETCH, messages.to_value(wanted), self._fetched, self._source_lost)
@@ -513,7 +513,7 @@ class _Delivery:
         found: list[_NodeState] = []
         above = self._states.get(state.source or 0)
         while above is not None and len(found) < sm.MAX_SOURCES:
-            if self._nodes[above.host] not in self.failed and above.places:
+            if self._nodes[above.host] not in self.failed and above.addresses:
                 found.append(above)
             above = self._states.get(above.source or 0)
         return found
@@ -628,7 +628,7 @@ class _Delivery:
         self._supply(state)
 
     def _serves(self, state: _NodeState, value: Any) -> None:
-        state.places = typed.convert(value, list[str])
+        state.addresses = typed.convert(value, list[str])
 
     def _written(self, state: _NodeState, _value: Any) -> None:
         state.under_way -= 1
@@ -743,19 +743,19 @@ def _placed(
     found = []
     if alike:
         tree = next(iter(trees.values()))
-        places = [(folder, tree, [nodes[host] for host in trees])]
+        targets = [(folder, tree, [nodes[host] for host in trees])]
     else:
-        places = [(folder / nodes[host], tree, [nodes[host]]) for host, tree in trees.items()]
+        targets = [(folder / nodes[host], tree, [nodes[host]]) for host, tree in trees.items()]
     ready: dict[tuple[str, bool], Path] = {}
-    for place, tree, names in places:
-        place.mkdir(exist_ok=True)
+    for target, tree, names in targets:
+        target.mkdir(exist_ok=True)
         for entry in tree.entries:
-            _place(entry, place / os.fsdecode(entry.path), files, ready)
-        found.append(CollectInfo(path=str(place / tree.name), nodes=names, nbytes=tree.nbytes))
+            _put(entry, target / os.fsdecode(entry.path), files, ready)
+        found.append(CollectInfo(path=str(target / tree.name), nodes=names, nbytes=tree.nbytes))
     return found
 
 
-def _place(
+def _put(
     entry: FileEntry, path: Path, files: Mapping[str, Path], ready: dict[tuple[str, bool], Path]
 ) -> None:
     if entry.kind == "folder":

@@ -294,8 +294,8 @@ def merge_order(
     """
     if text(handle, "handle").startswith("sws1."):
         return MergeOrder(credential=handle)
-    session, _, places = handle.partition("@")
-    if credential is None and not places:
+    session, _, addresses = handle.partition("@")
+    if credential is None and not addresses:
         socket, number, name = find_root(session, cluster)
         return MergeOrder(socket=socket, session=number, name=name)
     from sapwood.head.parts.sessions import Sessions  # noqa: PLC0415 - as above
@@ -308,7 +308,7 @@ def merge_order(
     from sapwood.session_server.session_credential import credential_text  # noqa: PLC0415 - as above
 
     head = HeadAccess(
-        f"{SCHEME}{places}" if places else cluster,
+        f"{SCHEME}{addresses}" if addresses else cluster,
         None if credential is None else find_credential(credential),
         None if key is None else find_holder_key(key),
     )

@@ -363,9 +363,9 @@ class ControlTree:
             self._port.renew(credentials)
 
     @property
-    def places(self) -> tuple[str, ...]:
+    def addresses(self) -> tuple[str, ...]:
         """Where machines that join reach the head, ``host:port`` each."""
-        return () if self._port is None else self._port.places
+        return () if self._port is None else self._port.addresses
 
     def _link_changed(self, host: int, reason: str) -> None:
         self.machines.post(mev.DaemonLinkChanged(host, reason))

@@ -27,7 +27,7 @@ class OwnNodes(Protocol):
         """Snapshots of the nodes."""
 
     @property
-    def places(self) -> tuple[str, ...]:
+    def addresses(self) -> tuple[str, ...]:
         """Where machines reach the head, ``host:port`` each."""
 
     @property
@@ -126,7 +126,9 @@ class ControlAccess:
     def open_port(self, loop: SharedReactor) -> SessionRootPort:
         """Return where the nodes reach the root of a session, on that session's loop."""
         control = self._control
-        return SessionRootPort(control.places, control.delegate, loop, lambda: control.credentials)
+        return SessionRootPort(
+            control.addresses, control.delegate, loop, lambda: control.credentials
+        )
 
     def ask(self, host: int, handler: str, value: Any) -> Future[Any]:
         """Send a request to the daemon of a node; see :meth:`ControlTree.ask`."""

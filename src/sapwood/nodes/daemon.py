@@ -276,8 +276,8 @@ class NodeDaemon:
 
     def _note_heads(self, request: IncomingRequest) -> None:
         found = typed.convert(request.value(), list[str])
-        for place in found:
-            parse_address(f"head@{place}")
+        for address in found:
+            parse_address(f"head@{address}")
         self.heads = found
         request.reply(None)
 
@@ -401,7 +401,7 @@ def _joined(
             where=", ".join(addresses),
             hint="let this machine connect to one of these addresses",
         )
-    return join(token, [way.place]), way
+    return join(token, [way.endpoint]), way
 
 
 def join_by_hand(
@@ -436,8 +436,8 @@ def join_by_hand(
     place = join(token, addresses, name=name, failed=failed)
 
     def come_back(credentials: Credentials, stop: Callable[[], bool]) -> Joined:
-        places = list(dict.fromkeys([*daemon.heads, *addresses]))
-        return join_again(credentials, places, rejoin_timeout, name, stop)
+        heads = list(dict.fromkeys([*daemon.heads, *addresses]))
+        return join_again(credentials, heads, rejoin_timeout, name, stop)
 
     daemon = NodeDaemon(place, LINK_PATIENCE, label=name)
     os.environ[STAGE_VARIABLE] = str(daemon.stage.names)

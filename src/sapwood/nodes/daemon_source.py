@@ -89,8 +89,8 @@ class DaemonSource:
 
     def _order(self, rank: int, incarnation: int) -> DaemonOrder:
         """Return the configuration of the daemon of a rank; called on its starting thread."""
-        places = () if self._port is None else self._port.places
-        return self._desk.daemon_order(rank, incarnation, places)
+        addresses = () if self._port is None else self._port.addresses
+        return self._desk.daemon_order(rank, incarnation, addresses)
 
     def _note_way(self, host: int, way: str) -> None:
         """Record how a node reaches the head; called on its starting thread."""

@@ -37,7 +37,7 @@ FIND_TIME = 3.0
 MAX_CLUSTERS = 256
 """Most announcements that are read, because any machine may make some."""
 
-MAX_PLACES = 32
+MAX_ADDRESSES = 32
 """Addresses of one announcement that are read."""
 
 ASK_TIME = 1.0
@@ -56,22 +56,22 @@ class AnnouncedCluster(msgspec.Struct, frozen=True, kw_only=True):
         name: What its user calls it; several may have the same name.
         cluster: Its id, which no other has.
         pin: Of its authority, 64 hexadecimal digits.
-        places: Where it is reached, ``host:port`` each.
+        addresses: Where it is reached, ``host:port`` each.
     """
 
     name: str
     cluster: str
     pin: str
-    places: list[str]
+    addresses: list[str] = msgspec.field(name="places")
 
 
 class Announcement:
     """Announces a cluster until it is closed.
 
     Args:
-        cluster: The cluster; what of its places is on this machine only is left out.
+        cluster: The cluster; which of its addresses is on this machine only is left out.
         addresses: The addresses of this machine through which it is announced; by default those
-            of its places.
+            of its addresses.
 
     Raises:
         ConfigurationError: It is on this machine only, or the library is missing.
@@ -80,11 +80,11 @@ class Announcement:
     def __init__(self, cluster: AnnouncedCluster, addresses: Sequence[str] = ()) -> None:
         load_library()
         self._cluster = cluster
-        self._addresses = list(addresses) or _reachable(cluster.places)
+        self._addresses = list(addresses) or _reachable(cluster.addresses)
         if not self._addresses:
             raise ConfigurationError(
                 "there is nothing to announce: the head listens on this machine only",
-                where=", ".join(cluster.places),
+                where=", ".join(cluster.addresses),
                 hint="give --listen 0.0.0.0:7700, or an address that other machines reach",
             )
         self._responder: Zeroconf | None = None
@@ -191,9 +191,13 @@ def read_announcement(info: ServiceInfo) -> AnnouncedCluster | None:
         or not 0 < port < 1 << 16
     ):
         return None
-    hosts = info.parsed_scoped_addresses()[:MAX_PLACES]
-    places = [f"{_quoted(host)}:{port}" for host in hosts]
-    return AnnouncedCluster(name=name, cluster=cluster, pin=pin, places=places) if places else None
+    hosts = info.parsed_scoped_addresses()[:MAX_ADDRESSES]
+    addresses = [f"{_quoted(host)}:{port}" for host in hosts]
+    return (
+        AnnouncedCluster(name=name, cluster=cluster, pin=pin, addresses=addresses)
+        if addresses
+        else None
+    )
 
 
 def load_library() -> None:
@@ -218,7 +222,7 @@ def _service(cluster: AnnouncedCluster, addresses: Sequence[str]) -> ServiceInfo
         SERVICE,
         f"{cluster.cluster}.{SERVICE}",
         addresses=[ipaddress.ip_address(one).packed for one in addresses],
-        port=int(cluster.places[0].rpartition(":")[2]),
+        port=int(cluster.addresses[0].rpartition(":")[2]),
         properties={
             "v": _VERSION,
             "name": cluster.name,
@@ -261,11 +265,11 @@ def _close(opened: Zeroconf) -> None:
         opened.close()
 
 
-def _reachable(places: Sequence[str]) -> list[str]:
-    """Return the addresses of some places that other machines may reach."""
+def _reachable(addresses: Sequence[str]) -> list[str]:
+    """Return the addresses that other machines may reach."""
     found: dict[str, None] = {}
-    for place in places:
-        host = place.rpartition(":")[0].strip("[]")
+    for one in addresses:
+        host = one.rpartition(":")[0].strip("[]")
         with contextlib.suppress(OSError):
             for *_, address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
                 text = str(address[0]).partition("%")[0]

@@ -28,7 +28,7 @@ class HeadWay:
 
     Attributes:
         path: Where the launcher is to make the socket.
-        place: The same, as a place of an address.
+        endpoint: The same, as an endpoint of an address.
         pid: The process that removes the folder.
 
     Raises:
@@ -49,15 +49,15 @@ class HeadWay:
             self._folder.rmdir()
             raise ResourceError(f"cannot start a process: {error.strerror}") from error
         self.path = str(self._folder / "head.sock")
-        self.place = socket_endpoint(self.path)
+        self.endpoint = socket_endpoint(self.path)
         self.pid = self._remover.pid
 
     def added_to(self, addresses: Mapping[int, str]) -> dict[int, str]:
-        """Return where places listen, with this as the last place of each.
+        """Return where places listen, with this as the last endpoint of each.
 
         All of them are reached by the head's port: no other machine listens.
         """
-        return {rank: f"{address},{self.place}" for rank, address in addresses.items()}
+        return {rank: f"{address},{self.endpoint}" for rank, address in addresses.items()}
 
     def close(self) -> None:
         """Remove the socket and its folder."""

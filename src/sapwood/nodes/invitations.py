@@ -38,7 +38,7 @@ from sapwood.nodes.joining import (
     check_facts,
     check_python,
 )
-from sapwood.nodes.port import listen_address, places_of_port
+from sapwood.nodes.port import addresses_of_port, listen_address
 from sapwood.nodes.refusals import Refusals
 from sapwood.security.authority import HEAD, Authority, make_request, new_cluster_id
 from sapwood.security.credentials import Credentials
@@ -148,7 +148,7 @@ class Invitations:
         self._port: TlsPort | None = None
         self._joining: JoinServer | None = None
         self._listens = ""
-        self._places: tuple[str, ...] = ()
+        self._addresses: tuple[str, ...] = ()
         self._happened = 0
         self._refusals = Refusals(self._tell_refusal)
         session.requests.serve(LEAVE_SESSION, self._leave)
@@ -244,7 +244,7 @@ class Invitations:
         self._store.make_room(count)
         self._open(listen)
         made = [
-            self._store.create(uses=ANY_NUMBER, lifetime=lifetime, by=by, places=self._places)
+            self._store.create(uses=ANY_NUMBER, lifetime=lifetime, by=by, addresses=self._addresses)
             for _number in range(count)
         ]
         known = {record.id for record in self._store.list()}
@@ -269,8 +269,8 @@ class Invitations:
         tree = tree_protocol(session.host.node.identity.cluster)
         port.serve(tree, _LinkAuthorizer(session.host.driver, self._nodes, self._refusals))
         self._port, self._listens = port, wanted
-        self._places = places_of_port(wanted, int(port.address.rpartition(":")[2]))
-        _log.info("agents may join", at=",".join(self._places))
+        self._addresses = addresses_of_port(wanted, int(port.address.rpartition(":")[2]))
+        _log.info("agents may join", at=",".join(self._addresses))
 
     def _end_agents(self) -> list[Future[Any]]:
         """Have all agents end; return their answers."""
@@ -449,18 +449,18 @@ class _LinkAuthorizer:
     """Accepts links of present agents only.
 
     Args:
-        place: The root.
+        root: The root.
         nodes: Those agents, by the ids in their certificates.
         refused: Told of others.
     """
 
     def __init__(
         self,
-        place: ConnectionHandler,
+        root: ConnectionHandler,
         nodes: dict[str, Invited],
         refused: Callable[[str, str], None],
     ) -> None:
-        self._place = place
+        self._root = root
         self._nodes = nodes
         self._refused = refused
         self._links: dict[int, Invited] = {}
@@ -474,7 +474,7 @@ class _LinkAuthorizer:
             connection.write(frames.encode(msg.Refused(reason), None, share=False))
             connection.close()
             return -1
-        number = self._place.connection_opened(connection, initiator=initiator)
+        number = self._root.connection_opened(connection, initiator=initiator)
         self._links[number] = found
         found.links.add(number)
         return number
@@ -482,11 +482,11 @@ class _LinkAuthorizer:
     def bytes_received(self, number: int, data: bytes) -> None:
         """Hand bytes on."""
         if number >= 0:
-            self._place.bytes_received(number, data)
+            self._root.bytes_received(number, data)
 
     def connection_closed(self, number: int, reason: str) -> None:
         """Record that a connection has ended; its link may continue over another one."""
         found = self._links.pop(number, None)
         if found is not None:
             found.links.discard(number)
-            self._place.connection_closed(number, reason)
+            self._root.connection_closed(number, reason)

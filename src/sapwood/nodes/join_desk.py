@@ -137,17 +137,17 @@ class JoinDesk:
         """Revoke a join token; return whether it existed."""
         return self._tokens.revoke(token_id)
 
-    def daemon_order(self, rank: int, incarnation: int, places: Sequence[str]) -> DaemonOrder:
+    def daemon_order(self, rank: int, incarnation: int, addresses: Sequence[str]) -> DaemonOrder:
         """Return the configuration of the daemon of a rank, with a separate token.
 
         Args:
             rank: The rank.
             incarnation: Which daemon of that rank it is.
-            places: Where it reaches the head.
+            addresses: Where it reaches the head.
         """
         token = self._tokens.create(slot=rank)
         self._expected[token.id] = incarnation
-        return DaemonOrder(token.text, list(places))
+        return DaemonOrder(token.text, list(addresses))
 
     # --- on the loop of the control tree -------------------------------------------------------
 

@@ -501,7 +501,7 @@ def join_session(invitation: Invitation, timeout: float = JOIN_TIMEOUT) -> Joine
             )
             return JoinedAgent(place=place, credentials=credentials, address=address)
 
-    return _try_each(invitation.places, timeout, attempt, answerer="root of the session")
+    return _try_each(invitation.addresses, timeout, attempt, answerer="root of the session")
 
 
 def join_again(

@@ -71,12 +71,12 @@ class HeadPort:
         self._node = credentials.node
         self._joining: JoinServer | None = None
         self._served: Listener | None = None
-        self.places = _places_of(listen, self._port)
+        self.addresses = _addresses_of(listen, self._port)
 
     @property
     def address(self) -> str:
         """Where nodes connect to."""
-        return f"tls://{self._node}@{','.join(self.places)}"
+        return f"tls://{self._node}@{','.join(self.addresses)}"
 
     def serve(self, tree: str, handler: ConnectionHandler) -> None:
         """Give the links of a tree to whoever has its root."""
@@ -143,7 +143,7 @@ class SessionRootPort:
     """Where nodes reach the root of a session: the head's port, but on the session's own loop.
 
     Args:
-        places: Where the head listens, ``host:port`` each.
+        addresses: Where the head listens, ``host:port`` each.
         delegate: Has the links of a tree given away by the head's port:
             :meth:`HeadPort.delegate`.
         loop: The session's loop.
@@ -152,7 +152,7 @@ class SessionRootPort:
 
     def __init__(
         self,
-        places: tuple[str, ...],
+        addresses: tuple[str, ...],
         delegate: Callable[[str, TakeSocket], Callable[[], None]],
         loop: SharedReactor,
         credentials: Callable[[], Credentials],
@@ -163,7 +163,7 @@ class SessionRootPort:
         self._loop = loop
         self._delegate = delegate
         self._end: Callable[[], None] | None = None
-        self.address = f"tls://{shown.node}@{','.join(places)}"
+        self.address = f"tls://{shown.node}@{','.join(addresses)}"
 
     def serve(self, tree: str, handler: ConnectionHandler) -> None:
         """Give the links of a tree to whoever has its root."""
@@ -206,8 +206,8 @@ class NodePort:
     def __init__(self, listen: str, loop: SharedReactor, credentials: Credentials) -> None:
         listen = listen_address(listen)
         self._port = TlsPort(listen, loop, credentials, refused=log_refusals)
-        found = _places_of(listen, self._port)
-        self.places = tuple(one for one in found if interface_of(one) != "lo") or found
+        found = _addresses_of(listen, self._port)
+        self.addresses = tuple(one for one in found if interface_of(one) != "lo") or found
 
     def delegate(
         self, tree: str, rank: int, path: str, credentials: Callable[[], Credentials]
@@ -273,11 +273,11 @@ def listen_address(listen: str) -> str:
     return listen
 
 
-def _places_of(listen: str, port: TlsPort) -> tuple[str, ...]:
-    return places_of_port(listen, int(port.address.rpartition(":")[2]))
+def _addresses_of(listen: str, port: TlsPort) -> tuple[str, ...]:
+    return addresses_of_port(listen, int(port.address.rpartition(":")[2]))
 
 
-def places_of_port(listen: str, number: int) -> tuple[str, ...]:
+def addresses_of_port(listen: str, number: int) -> tuple[str, ...]:
     """Return where a port can be reached, ``host:port`` each.
 
     Args:

@@ -553,9 +553,9 @@ class SessionNodes:
 
         def answered(answer: Future[Any]) -> None:
             try:
-                places = ",".join(typed.convert(answer.result(), list[str]))
+                endpoints = ",".join(typed.convert(answer.result(), list[str]))
                 node = next(one.node for one in self._access.nodes if one.host == host)
-                address = f"tls://{self._access.shown_by_places(node)}@{places}"
+                address = f"tls://{self._access.shown_by_places(node)}@{endpoints}"
                 parse_address(address)
                 found.set_result(address)
             except Exception as error:  # noqa: BLE001 - the waiting caller gets it

@@ -429,7 +429,7 @@ class SessionZygotes:
             from sapwood.nodes.port import NodePort  # noqa: PLC0415 - see above
 
             self._port = NodePort(where, self._link.loop, self._link.credentials)
-            _log.info("listening for nodes", places=list(self._port.places))
+            _log.info("listening for nodes", addresses=list(self._port.addresses))
             for session in self._left():
                 session.listen_at(self._port)
         return self._port
@@ -517,7 +517,7 @@ class SessionZygotes:
 
     def _listen(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.ListenForNodes)
-        request.reply(list(self.listen(order.listen).places))
+        request.reply(list(self.listen(order.listen).addresses))
 
     def _spawn(self, request: IncomingRequest) -> None:
         order = messages.from_value(request.value(), messages.SpawnProcesses)

@@ -253,7 +253,7 @@ class NodeStage:
             server = StageServer(self._store, lambda: self._link.credentials)
             self._end_serving = port.hand_over(STAGE_PROTOCOL, server.take)
             self._server = server
-        request.reply(list(port.places))
+        request.reply(list(port.addresses))
 
     def _fetch(self, request: IncomingRequest) -> None:
         """Fetch content from another node; an earlier fetch of the same content is ended."""

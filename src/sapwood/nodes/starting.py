@@ -366,13 +366,13 @@ class DaemonStarter:
         return runtime
 
     def _lead_to_head(
-        self, channel: subprocess.Popen[bytes], path: str, places: Sequence[str]
+        self, channel: subprocess.Popen[bytes], path: str, addresses: Sequence[str]
     ) -> None:
         """Lead connections from a machine to the head, or say there why that cannot be."""
         refused = ""
         try:
             assert isinstance(self._launcher, ForwardingLauncher)  # noqa: S101 - it was asked
-            self._launcher.forward(channel, path, places[-1])  # loopback, where there is that
+            self._launcher.forward(channel, path, addresses[-1])  # loopback, where there is that
         except SapwoodError as error:
             refused = error.what + (f" ({error.hint})" if error.hint else "")
         _write(channel, {"refused": refused})

@@ -54,24 +54,24 @@ class InvitationKind:
     hint: str
 
     def parse(self, text: str) -> Invitation:
-        """Return the invitation of a text; without places, if it names none.
+        """Return the invitation of a text; without addresses, if it names none.
 
         Raises:
             SecurityError: It is not one.
         """
-        token, _, places = text.strip().partition("@")
+        token, _, addresses = text.strip().partition("@")
         form = rf"{self.version}\.([a-z2-7]{{8}})\.([a-z2-7]{{52}})\.([0-9a-f]{{64}})"
         match = re.fullmatch(form, token)
         if match is None:
             raise SecurityError(
                 self.foreign, hint=f"copy the whole line; it begins with {self.version}."
             )
-        named = tuple(one for one in places.split(",") if one)
+        named = tuple(one for one in addresses.split(",") if one)
         return Invitation(self, match[1], match[2], match[3], named)
 
-    def create(self, pin: str, places: tuple[str, ...] = ()) -> Invitation:
+    def create(self, pin: str, addresses: tuple[str, ...] = ()) -> Invitation:
         """Make a new invitation."""
-        return Invitation(self, _random(8), _random(52), pin, places)
+        return Invitation(self, _random(8), _random(52), pin, addresses)
 
 
 NODES = InvitationKind(
@@ -104,7 +104,7 @@ class Invitation:
         id: Which invitation it is; no secret.
         secret: What proves that it was given, 260 random bits.
         pin: Of the authority of the cluster or session.
-        places: Where the root of the session is, ``host:port`` each.
+        addresses: Where the root of the session is, ``host:port`` each.
 
     Example:
         >>> made = AGENTS.create("0" * 64, ("n1:7700", "10.0.0.1:7700"))
@@ -116,7 +116,7 @@ class Invitation:
     id: str
     secret: str
     pin: str
-    places: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -126,7 +126,7 @@ class Invitation:
     @property
     def line(self) -> str:
         """The invitation as people copy it."""
-        return f"{self.text}@{','.join(self.places)}" if self.places else self.text
+        return f"{self.text}@{','.join(self.addresses)}" if self.addresses else self.text
 
     @property
     def digest(self) -> bytes:
@@ -211,14 +211,14 @@ class InvitationStore:
         names: str = "*",
         slot: int = 0,
         by: tuple[str, ...] = (),
-        places: tuple[str, ...] = (),
+        addresses: tuple[str, ...] = (),
     ) -> Invitation:
         """Make an invitation; its secret is in what is returned, and nowhere else.
 
         Raises:
             ConfigurationError: There are too many.
         """
-        made = self._kind.create(self._pin, places)
+        made = self._kind.create(self._pin, addresses)
         record = InvitationRecord(
             id=made.id,
             digest=made.digest,

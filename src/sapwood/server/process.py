@@ -120,8 +120,8 @@ class HttpProcess:
 
     def _has_name(self, name: str) -> bool:
         """Return whether this server is reached under a name."""
-        places = [] if self._facts is None else self._facts.places
-        hosts = (place.rpartition(":")[0].strip("[]") for place in places)
+        addresses = [] if self._facts is None else self._facts.addresses
+        hosts = (address.rpartition(":")[0].strip("[]") for address in addresses)
         return name in {one.lower() for one in (*LOCAL, socket.gethostname(), *hosts)}
 
     async def _listen(self, server: HttpServer) -> None:

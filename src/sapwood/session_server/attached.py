@@ -274,7 +274,7 @@ class AttachedSession:
         return self._tree.facts.pythons
 
     def processes(self, ranks: Iterable[int] | None = None) -> list[ProcessView]:
-        """Return processes as the server has reported them last; by default those of all agents."""
+        """Return processes as the server has reported them last; by default all agents."""
         return self._tree.processes(ranks)
 
     @property

@@ -65,7 +65,7 @@ class AttachedTree:
         self._tell_listeners(gone)
 
     def processes(self, ranks: Iterable[int] | None = None) -> list[ProcessView]:
-        """Return processes as the server has reported them last; by default those of all agents."""
+        """Return processes as the server has reported them last; by default all agents."""
         known, wanted = self._processes, self.tree.agent_ranks if ranks is None else ranks
         return [known[rank] for rank in wanted]
 

@@ -47,7 +47,7 @@ def connect_by(
             failed(_without_server(credential, error) if is_another(error) else error)
 
         connect_unnamed(
-            f"{credential.node}@{','.join(credential.places)}",
+            f"{credential.node}@{','.join(credential.addresses)}",
             session_protocol(credential.session),
             credential.authority,
             handler,
@@ -64,7 +64,7 @@ def _without_server(
     """Return what to say where the head is there, and the server of the session is not."""
     missing = CommunicationError(
         f"the session '{credential.name}' has no root at its head",
-        where=",".join(credential.places),
+        where=",".join(credential.addresses),
         hint="it has ended, waits for its machines, or its server does not come back: "
         f"{command('session', 'list', cluster=cluster_of(credential))} shows that",
     )

@@ -56,4 +56,4 @@ def cluster_of(credential: SessionCredential) -> str:
     with contextlib.suppress(SapwoodError):
         if find_head(credential.cluster).cluster == credential.node.partition(".")[2]:
             return credential.cluster
-    return f"{SCHEME}{','.join(credential.places)}"
+    return f"{SCHEME}{','.join(credential.addresses)}"

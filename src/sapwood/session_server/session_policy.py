@@ -68,13 +68,13 @@ class SessionPolicy:
         """
         known = {one.key: one for one in received}
         rows, values = list(self.rows), dict(self._values)
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             if row.origin == BY_CREATOR or row.key not in known:
                 continue
             new = known[row.key]
             written = tomllib.loads(f"value = {new.value}")["value"]
             values[row.key] = find_setting(_parts(row.key), "policy").convert(written, "policy")
-            rows[place] = session_records.SessionValue(row.key, new.value, new.origin)
+            rows[index] = session_records.SessionValue(row.key, new.value, new.origin)
         changed = rows != self.rows
         self.rows, self._values = rows, values
         return changed

@@ -214,8 +214,8 @@ def test_who_has_no_invitation_that_counts_is_refused(
 ) -> None:
     good, revoked, late = (AGENTS.parse(line) for line in cluster.invite(3))
     cluster.revoke_invitation(revoked.id)
-    wrong = Invitation(AGENTS, good.id, "a" * 52, good.pin, good.places)
-    unknown = Invitation(AGENTS, "b" * 8, good.secret, good.pin, good.places)
+    wrong = Invitation(AGENTS, good.id, "a" * 52, good.pin, good.addresses)
+    unknown = Invitation(AGENTS, "b" * 8, good.secret, good.pin, good.addresses)
     for invitation, why in (
         (wrong, "has not given the invitation"),
         (unknown, "has not given the invitation"),
@@ -223,7 +223,7 @@ def test_who_has_no_invitation_that_counts_is_refused(
     ):
         with pytest.raises(SecurityError, match=why):
             join_session(invitation)
-    elsewhere = Invitation(AGENTS, good.id, good.secret, "0" * 64, good.places)
+    elsewhere = Invitation(AGENTS, good.id, good.secret, "0" * 64, good.addresses)
     with pytest.raises(SecurityError, match="not the session that made the invitation"):
         join_session(elsewhere)
     with pytest.raises(SecurityError, match="not an invitation"):

@@ -779,7 +779,7 @@ def test_strangers_do_not_keep_others_out(up: UpHead, monkeypatch: pytest.Monkey
 
 def test_a_credential_is_not_shown_to_another_head(up: UpHead) -> None:
     credential = up.issue("connect")
-    way = TlsWay([up.place], "0" * 64)
+    way = TlsWay([up.address], "0" * 64)
     client = ServiceClient(way)
     try:
         with pytest.raises(SecurityError, match="not the head that the credential is for"):
@@ -790,12 +790,12 @@ def test_a_credential_is_not_shown_to_another_head(up: UpHead) -> None:
         TlsWay(["127.0.0.1:1"], "0" * 64)
     for wrong in ("sapwood://", "sapwood://host", "sapwood://a:b", "host:1"):
         with pytest.raises(ConfigurationError, match="write sapwood://host:port"):
-            remote.places_of(wrong)
+            remote.addresses_of(wrong)
 
 
 def test_what_was_shown_to_one_challenge_is_no_good_for_the_next(up: UpHead) -> None:
     credential = up.issue("connect")
-    way = TlsWay([up.place], up.head.control.authority.pin)
+    way = TlsWay([up.address], up.head.control.authority.pin)
     client = ServiceClient(way)
     try:
         found = typed.convert(client.call_raw(greeting.GREET, None, PATIENCE), greeting.Greeting)

@@ -69,7 +69,7 @@ class Middle:
         self._context.set_alpn_protocols([*PROTOCOLS, CONTROL, SESSION])
         self._node, self._upstream = node, place
         self._listening = socket.create_server(("127.0.0.1", 0))
-        self.place = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
         self.heard = bytearray()
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
@@ -97,8 +97,8 @@ class Middle:
         with memory_file(self._node.certificate + b"\n" + self._node.key) as path:
             context.load_cert_chain(path)
         context.set_alpn_protocols([protocol])
-        _, (place,) = parse_address(f"head@{self._upstream}")
-        return context.wrap_socket(socket.create_connection(place, PATIENCE))
+        _, (address,) = parse_address(f"head@{self._upstream}")
+        return context.wrap_socket(socket.create_connection(address, PATIENCE))
 
     def _pass_on(self, client: ssl.SSLSocket, head: ssl.SSLSocket) -> None:
         while True:
@@ -256,9 +256,9 @@ def test_no_client_gives_a_man_in_the_middle_anything(
     client: Callable[[UpHead, str, Path], tuple[SapwoodError, str]],
     shown: Callable[[UpHead], Credentials],
 ) -> None:
-    middle = Middle(shown(up), node_of_the_cluster(up), up.place)
+    middle = Middle(shown(up), node_of_the_cluster(up), up.address)
     try:
-        error, secret = client(up, middle.place, tmp_path)
+        error, secret = client(up, middle.address, tmp_path)
     finally:
         middle.close()
     heard = bytes(middle.heard)

@@ -45,8 +45,8 @@ class UpHead:
             configuration,
         )
         self.head.start()
-        (self.place,) = self.head.control.places
-        self.url = f"sapwood://{self.place}"
+        (self.address,) = self.head.control.addresses
+        self.url = f"sapwood://{self.address}"
 
     def warm_up(self) -> None:
         """Have the processes and threads there that begin when they are first needed."""
@@ -85,7 +85,7 @@ class UpHead:
         tls.set_alpn_protocols([greeting.SERVICE_PROTOCOL])
         if certificate is not None:
             tls.load_cert_chain(certificate)
-        host, _, port = self.place.rpartition(":")
+        host, _, port = self.address.rpartition(":")
         made = tls.wrap_socket(socket.create_connection((host, int(port)), PATIENCE))
         made.settimeout(PATIENCE)
         return made

@@ -55,7 +55,7 @@ class Head:
 
     def join_by(self, token: str) -> dict[str, Any]:
         """Start a daemon with the text of a token."""
-        order = json.dumps({"token": token, "addresses": list(self.control.places)})
+        order = json.dumps({"token": token, "addresses": list(self.control.addresses)})
         daemon = subprocess.Popen(
             [sys.executable, "-c", JOIN, order], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )

@@ -66,8 +66,8 @@ class WebHead:
         everybody = threading.Barrier(SLOW_CALLS)  # its threads are there from now on
         for _ in range(SLOW_CALLS):
             self.head.front.pool.submit(everybody.wait, PATIENCE)
-        (place,) = self.head.control.places
-        self.secure = f"https://{place}"
+        (address,) = self.head.control.addresses
+        self.secure = f"https://{address}"
         self.url = ""
         if listen and wait:
             self.listening()

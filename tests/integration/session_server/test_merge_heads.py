@@ -105,7 +105,7 @@ def credential(head: Head, file: Path, rights: str, **more: Any) -> calls.Issued
 
 
 def at(handle: str, head: Head) -> str:
-    return f"{handle}@{head.control.places[0]}"
+    return f"{handle}@{head.control.addresses[0]}"
 
 
 def events(head: Head, session: str) -> list[str]:

@@ -86,7 +86,7 @@ def test_who_shows_the_wrong_thing_is_not_let_in(credential: str) -> None:
 def test_a_session_elsewhere_is_named_by_its_credential(
     credential: str, head: Head, tmp_path: Path
 ) -> None:
-    url = f"sapwood://{head.control.places[0]}"
+    url = f"sapwood://{head.control.addresses[0]}"
     with pytest.raises(ConfigurationError, match="named by its credential") as caught:
         sapwood.attach("far", cluster=url)
     assert f"`sapwood session credential far --cluster {url}`" in str(caught.value)
@@ -162,7 +162,7 @@ def line_for(
         file.write_text(shown.text)
         monkeypatch.setenv("SAPWOOD_CREDENTIAL_FILE", str(file))
         words = ["session", "credential", "far", "--json", "--cluster"]
-        done = CliRunner().invoke(app, [*words, f"sapwood://{head.control.places[0]}"])
+        done = CliRunner().invoke(app, [*words, f"sapwood://{head.control.addresses[0]}"])
         assert done.exit_code == 0, done.output
         return str(json.loads(done.stdout)["credential"])
 

@@ -229,7 +229,7 @@ def test_programs_see_runs_as_users_do(
     (run,) = runs.list()
     assert (run.id, run.session, run.state) == (begun, "day", sapwood.types.RunState.RUNNING)
     assert run.program in repr(run)
-    assert f'{head.control.places[0]}/#/runs/{begun}"' in run._repr_html_()
+    assert f'{head.control.addresses[0]}/#/runs/{begun}"' in run._repr_html_()
     assert run.error is None
     until(lambda: (found := run.progress) and found.state is sapwood.types.RunState.RUNNING)
     with pytest.raises(TimeoutError, match="has not ended"):

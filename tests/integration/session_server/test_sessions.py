@@ -69,7 +69,7 @@ def test_what_is_left_goes_on(left: str, head: Head, until: Until) -> None:
         with sapwood.attach(handle) as cluster:
             assert cluster.submit(pow, 2, 10).result(PATIENCE) == 1024
             assert total(cluster) == 2
-            assert f'{head.control.places[0]}/#/sessions/{number}"' in cluster._repr_html_()
+            assert f'{head.control.addresses[0]}/#/sessions/{number}"' in cluster._repr_html_()
             processes.append(tuple(agent.pid for agent in cluster.agents))
             assert [(one.kind, one.pid) for one in places_of(head, number)] == [
                 ("root", 0),

@@ -21,7 +21,7 @@ FORGER = """\
 import sys, threading
 from sapwood.nodes.discovery import AnnouncedCluster, Announcement
 pin, place = sys.argv[1:]
-made = Announcement(AnnouncedCluster(name="forged", cluster="sw-f", pin=pin, places=[place]))
+made = Announcement(AnnouncedCluster(name="forged", cluster="sw-f", pin=pin, addresses=[place]))
 made.start()
 made.made.wait()
 print("there", flush=True)

@@ -34,7 +34,7 @@ def test_a_run_whose_files_are_elsewhere_is_not_read_from_here(
 
     def asked(_cluster: str, _seconds: float, call: HeadCall[..., Any], *_words: Any) -> Any:
         head = HeadFacts(
-            name="nw", cluster="c", version="1", pid=1, started=0.0, places=[], clients=1
+            name="nw", cluster="c", version="1", pid=1, started=0.0, addresses=[], clients=1
         )
         return head if call is WholeCluster.facts else record
 

@@ -37,7 +37,7 @@ def snapshot(nodes: int) -> Snapshot:
     progress = RunInfo(state=RunState.RUNNING, iteration=3, iterations=9, items_per_second=2e6)
     runs = [RunAndProgress(run, progress)]
     head = HeadFacts(
-        name="lab", cluster="c", version="1", pid=1, started=NOW - 60, places=[], clients=0
+        name="lab", cluster="c", version="1", pid=1, started=NOW - 60, addresses=[], clients=0
     )
     connected = calls.ConnectedUser(
         name="connection-4", user="ann", address="", since=NOW, nodes=["n3", "n1"], agents=6

@@ -41,7 +41,7 @@ class Node:
         self.port = NodePort("127.0.0.1:0", self.loop, self.credentials)
         self.server = StageServer(self.store, lambda: self.credentials)
         self.end = self.port.hand_over(STAGE_PROTOCOL, self.server.take)
-        self.address = f"tls://{self.credentials.node}@{self.port.places[0]}"
+        self.address = f"tls://{self.credentials.node}@{self.port.addresses[0]}"
         self._thread = threading.Thread(target=self.loop.run)
         self._thread.start()
 

@@ -94,7 +94,7 @@ class Heads:
     def begin(
         self, place: str, name: str = "lab", clock: Callable[[], float] = lease_time
     ) -> Leadership:
-        entry = HeadEntry(host="h", pid=7, places=[place])
+        entry = HeadEntry(host="h", pid=7, addresses=[place])
         made = Leadership("etcd://nowhere", name, entry, clock)
         self.open.append(made)
         return made

@@ -32,7 +32,7 @@ class Head:
         self.server = JoinServer(authority.certificate, self.admit, self.loop)
         self.port = HeadPort("127.0.0.1:0", self.loop, shown or credentials_of(authority))
         self.port.serve_joining(self.server)
-        (self.place,) = self.port.places
+        (self.address,) = self.port.addresses
         self._thread = threading.Thread(target=self.loop.run)
         self._thread.start()
 

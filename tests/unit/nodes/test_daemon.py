@@ -44,10 +44,10 @@ def test_the_launcher_is_not_asked_where_the_head_answers(
     head: Head, nobody: str, answers: Answers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers(b"")
-    order = DaemonOrder(head.tokens.create(slot=2).text, [nobody, head.place], way=True)
+    order = DaemonOrder(head.tokens.create(slot=2).text, [nobody, head.address], way=True)
     with contextlib.ExitStack() as stack:
         joined, way = daemon._joined(order, stack, stub.say)
-    assert (joined.address, way) == (head.place, None)
+    assert (joined.address, way) == (head.address, None)
     assert capsys.readouterr().out == ""
 
 

@@ -23,7 +23,7 @@ from sapwood.nodes.discovery import (
 from sapwood.security.invitations import NODES, Invitation
 
 PIN = "0123456789abcdef" * 4
-LAB = AnnouncedCluster(name="lab", cluster="sw-1", pin=PIN, places=["10.0.0.1:7700"])
+LAB = AnnouncedCluster(name="lab", cluster="sw-1", pin=PIN, addresses=["10.0.0.1:7700"])
 TOKEN = Invitation(NODES, "a" * 8, "b" * 52, PIN)
 
 
@@ -67,7 +67,9 @@ def test_an_announcement_without_a_place_is_left_out() -> None:
 def test_what_is_on_this_machine_only_is_not_announced() -> None:
     with pytest.raises(ConfigurationError, match="the head listens on this machine only"):
         Announcement(
-            AnnouncedCluster(name="lab", cluster="sw-1", pin=PIN, places=["127.0.0.1:1", "[::1]:1"])
+            AnnouncedCluster(
+                name="lab", cluster="sw-1", pin=PIN, addresses=["127.0.0.1:1", "[::1]:1"]
+            )
         )
 
 
@@ -80,7 +82,7 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_token_is_completed_by_the_places_of_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = AnnouncedCluster(name="den", cluster="sw-2", pin="f" * 64, places=["10.0.0.2:1"])
+    other = AnnouncedCluster(name="den", cluster="sw-2", pin="f" * 64, addresses=["10.0.0.2:1"])
     asked: list[bool] = []
 
     def find(enough: Any) -> list[AnnouncedCluster]:
@@ -114,7 +116,9 @@ def test_who_asks_hears_of_it_until_it_is_taken_back(announced: Announcement) ->
         return one.cluster == "sw-1"
 
     (found,) = [one for one in find_clusters(20.0, is_it, ["127.0.0.1"]) if is_it(one)]
-    assert found == AnnouncedCluster(name="lab", cluster="sw-1", pin=PIN, places=["127.0.0.1:7700"])
+    assert found == AnnouncedCluster(
+        name="lab", cluster="sw-1", pin=PIN, addresses=["127.0.0.1:7700"]
+    )
     announced.close()
     assert not [one for one in find_clusters(0.5, is_it, ["127.0.0.1"]) if is_it(one)]
     assert not [one for one in threading.enumerate() if one.name == "sapwood-announce"]

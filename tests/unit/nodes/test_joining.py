@@ -72,7 +72,7 @@ def connected(head: Head) -> Iterator[ssl.SSLSocket]:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols([JOIN_PROTOCOL])
-    host, _, port = head.place.rpartition(":")
+    host, _, port = head.address.rpartition(":")
     with (
         socket.create_connection((host, int(port)), PATIENCE) as plain,
         context.wrap_socket(plain) as secure,
@@ -108,8 +108,8 @@ def request_of(token: Invitation, name: str = "n1") -> JoinRequest:
 
 def test_a_machine_with_a_token_becomes_a_node(head: Head, authority: Authority) -> None:
     token = head.tokens.create(slot=3)
-    joined = join(token, [head.place])
-    assert joined.address == head.place
+    joined = join(token, [head.address])
+    assert joined.address == head.address
     assert (joined.answer.rank, joined.answer.configuration) == (3, b"told")
     assert joined.credentials.node == "n3.grove"
     assert is_issued_by(joined.credentials.certificate, authority.certificate)
@@ -121,8 +121,8 @@ def test_a_machine_with_a_token_becomes_a_node(head: Head, authority: Authority)
 def test_a_machine_tries_all_addresses(head: Head) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         closed = f"127.0.0.1:{taken.getsockname()[1]}"
-    joined = join(head.tokens.create(), [closed, head.place])
-    assert joined.address == head.place
+    joined = join(head.tokens.create(), [closed, head.address])
+    assert joined.address == head.address
 
 
 def test_a_head_that_hangs_does_not_keep_a_machine_from_the_next(head: Head) -> None:
@@ -131,7 +131,7 @@ def test_a_head_that_hangs_does_not_keep_a_machine_from_the_next(head: Head) -> 
         silent = f"127.0.0.1:{hanging.getsockname()[1]}"
         begun = time.monotonic()
         token = head.tokens.create(slot=1)
-        assert join(token, [silent, head.place], 60.0).address == head.place
+        assert join(token, [silent, head.address], 60.0).address == head.address
         assert time.monotonic() - begun < joining.MAX_ATTEMPT / 2
 
 
@@ -148,7 +148,7 @@ def test_a_store_that_is_away_is_no_reason_to_stay_away(
         return redeem(token, name)
 
     monkeypatch.setattr(head.tokens, "redeem", redeemed)
-    assert join(head.tokens.create(slot=1), [head.place], PATIENCE).answer.rank == 1
+    assert join(head.tokens.create(slot=1), [head.address], PATIENCE).answer.rank == 1
 
 
 def test_nobody_there_is_told_with_each_address() -> None:
@@ -164,7 +164,7 @@ def test_nobody_there_is_told_with_each_address() -> None:
 
 def test_a_machine_joins_through_a_unix_socket(head: Head, tmp_path: Path) -> None:
     path = tmp_path / "head.sock"
-    host, _, port = head.place.rpartition(":")
+    host, _, port = head.address.rpartition(":")
     with socket.socket(socket.AF_UNIX) as tunnel:
         tunnel.bind(str(path))
         tunnel.listen()
@@ -201,13 +201,13 @@ def test_the_first_that_answers_is_taken_and_joined_over_the_same_connection(hea
         for one in others:  # whoever connects from now on hears nothing
             one.setblocking(False)
             one.connect_ex(full.getsockname())
-        answer = FirstAnswer([silent, head.place])
+        answer = FirstAnswer([silent, head.address])
         for one in others:
             one.close()
-    assert answer.address == head.place
+    assert answer.address == head.address
     assert answer.sock is not None
     joined = join(head.tokens.create(slot=5), ["nobody:1"], SHORT, answer=answer)
-    assert joined.address == head.place
+    assert joined.address == head.address
     assert joined.answer.rank == 5
 
 
@@ -223,16 +223,16 @@ def test_a_connection_with_somebody_else_leads_to_the_next_address(head: Head) -
     with closing(socket.create_server(("127.0.0.1", 0))) as other:
         answer = FirstAnswer([f"127.0.0.1:{other.getsockname()[1]}"])
         other.accept()[0].close()  # it speaks no TLS
-        joined = join(head.tokens.create(), [head.place], answer=answer)
-    assert joined.address == head.place
+        joined = join(head.tokens.create(), [head.address], answer=answer)
+    assert joined.address == head.address
 
 
 def test_a_token_lets_one_machine_in(head: Head) -> None:
     token = head.tokens.create()
-    join(token, [head.place])
+    join(token, [head.address])
     with pytest.raises(SecurityError, match="used before, or revoked") as caught:
-        join(token, [head.place])
-    assert caught.value.where == head.place
+        join(token, [head.address])
+    assert caught.value.where == head.address
     assert len(head.admitted) == 1
 
 
@@ -240,20 +240,20 @@ def test_a_token_that_has_ended_lets_nobody_in(head: Head) -> None:
     token = head.tokens.create(lifetime=5)
     head.now += 6
     with pytest.raises(SecurityError, match="expired"):
-        join(token, [head.place])
+        join(token, [head.address])
 
 
 def test_a_token_that_is_unknown_lets_nobody_in(head: Head) -> None:
     token = Invitation(NODES, "a" * 8, "b" * 52, head.authority.pin)
     with pytest.raises(SecurityError, match="used before, or revoked"):
-        join(token, [head.place])
+        join(token, [head.address])
     assert not head.admitted
 
 
 def test_a_token_for_others_lets_nobody_in(head: Head) -> None:
     of_name = head.tokens.create(names="no machine is called so")
     with pytest.raises(SecurityError, match="called no machine is called so"):
-        join(of_name, [head.place])
+        join(of_name, [head.address])
     assert not head.admitted
 
 
@@ -263,7 +263,7 @@ def test_a_token_without_a_key_that_can_be_signed_makes_no_node(head: Head) -> N
         hear(secure)
         secure.sendall(packed(JoinRequest(token.text, b"no request", NodeFacts.here())))
         assert hear(secure)["reason"] == "malformed certificate request"
-    join(head.tokens.create(), [head.place])
+    join(head.tokens.create(), [head.address])
 
 
 # --- hostile machines -------------------------------------------------------------------------
@@ -303,7 +303,7 @@ def test_what_is_no_request_is_refused_and_the_next_machine_joins(head: Head, bo
         secure.sendall(request_with(body))
         assert "malformed" in hear(secure)["reason"]
         assert hear(secure) is None
-    join(head.tokens.create(), [head.place])
+    join(head.tokens.create(), [head.address])
     until(lambda: not head.joining())
 
 
@@ -314,7 +314,7 @@ def test_a_request_that_is_too_large_is_cut_off(head: Head, size: int) -> None:
         secure.sendall(PREFIX.pack(framing.MAGIC, framing.FRAME_VERSION, 1, size, 0))
         assert "malformed" in hear(secure)["reason"]
         assert hear(secure) is None
-    join(head.tokens.create(), [head.place])
+    join(head.tokens.create(), [head.address])
 
 
 def test_more_than_a_request_is_cut_off(head: Head) -> None:
@@ -367,10 +367,12 @@ def test_more_than_may_join_at_once_are_asked_to_try_again(
             assert refusal["again"]
             assert "too many" in refusal["reason"]
         with pytest.raises(CommunicationError, match="too many machines join at once"):
-            join(head.tokens.create(), [head.place], SHORT)
+            join(head.tokens.create(), [head.address], SHORT)
         late: list[Any] = []
         token = head.tokens.create()
-        waiting = threading.Thread(target=lambda: late.append(join(token, [head.place], PATIENCE)))
+        waiting = threading.Thread(
+            target=lambda: late.append(join(token, [head.address], PATIENCE))
+        )
         waiting.start()
     waiting.join(PATIENCE)
     assert len(late) == 1, "it did not try again"
@@ -385,7 +387,7 @@ def test_those_that_ask_for_nothing_keep_out_nobody(
         silent = [stack.enter_context(connected(head)) for _ in range(2)]
         for one in silent:
             hear(one)
-        assert join(head.tokens.create(slot=1), [head.place], SHORT).answer.rank == 1
+        assert join(head.tokens.create(slot=1), [head.address], SHORT).answer.rank == 1
         assert hear(silent[0]) is None
         until(lambda: head.joining() == 1)
 
@@ -467,7 +469,7 @@ class FakeHead:
         self._drips = drips
         self._over = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.place = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.heard = b""
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
@@ -534,7 +536,7 @@ def test_the_secret_is_never_sent_to_another_head(
     middle = fake(shown, packed(JoinGreeting(greeting)))
     token = Invitation(NODES, "a" * 8, "b" * 52, authority.pin)
     with pytest.raises(SecurityError, match="not the head that made the join token") as caught:
-        join(token, [middle.place])
+        join(token, [middle.address])
     assert "the secret was not sent" in caught.value.hint
     middle.close()
     assert middle.heard == b"", "a wrong head has received something"
@@ -558,7 +560,7 @@ def test_what_a_head_may_not_say_first_ends_the_attempt(
     middle = fake(credentials_of(authority), said)
     token = Invitation(NODES, "a" * 8, "b" * 52, authority.pin)
     with pytest.raises(SecurityError):
-        join(token, [middle.place])
+        join(token, [middle.address])
     middle.close()
     assert middle.heard == b""
 
@@ -574,7 +576,7 @@ def test_a_head_that_drips_does_not_hold_a_machine_for_ever(
     token = Invitation(NODES, "a" * 8, "b" * 52, authority.pin)
     begun = time.monotonic()
     with pytest.raises(CommunicationError, match=r"too slow|timed out"):
-        join(token, [middle.place], SHORT)
+        join(token, [middle.address], SHORT)
     assert time.monotonic() - begun < 10
     middle.close()
     assert middle.heard == b""
@@ -587,6 +589,6 @@ def test_the_right_head_hears_the_token(fake: MakeFake, authority: Authority) ->
     right = fake(shown, packed(JoinGreeting(authority.certificate)), refusal)
     token = Invitation(NODES, "a" * 8, "b" * 52, authority.pin)
     with pytest.raises(SecurityError, match="full"):
-        join(token, [right.place])
+        join(token, [right.address])
     right.close()
     assert token.secret.encode() in right.heard

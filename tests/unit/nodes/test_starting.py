@@ -369,7 +369,9 @@ class Leading(LocalLauncher):
 class Started:
     """A starter, and all that it tells."""
 
-    def __init__(self, launcher: LocalLauncher, places: Sequence[str] = (), **named: Any) -> None:
+    def __init__(
+        self, launcher: LocalLauncher, addresses: Sequence[str] = (), **named: Any
+    ) -> None:
         self.reports: list[orders.Report] = []
         self.ways: list[str] = []
         self.expected: list[ProcessSpec] = []
@@ -378,7 +380,9 @@ class Started:
             launcher,
             "local1",
             self.slots,
-            lambda rank, incarnation: DaemonOrder(f"{SECRET} {rank} {incarnation}", list(places)),
+            lambda rank, incarnation: DaemonOrder(
+                f"{SECRET} {rank} {incarnation}", list(addresses)
+            ),
             self.expected.append,
             self.reports.append,
             NodeSettings(runtime="send", **named),
@@ -498,7 +502,7 @@ def test_a_machine_that_reaches_the_head_by_no_address_is_led_there(
 ) -> None:
     runtime._files["sapwood/nodes/daemon.py"].write_text(WAY_DAEMON)
     launcher = Leading()
-    one = start(launcher=launcher, places=("10.0.0.1:7", "127.0.0.1:7"))
+    one = start(launcher=launcher, addresses=("10.0.0.1:7", "127.0.0.1:7"))
     one.spawn()
     assert isinstance(one.first(), orders.Spawned)
     assert launcher.forwarded == [("/x/head.sock", "127.0.0.1:7")]
@@ -511,7 +515,7 @@ def test_a_machine_that_cannot_be_led_to_the_head_is_named_with_the_cause(
 ) -> None:
     runtime._files["sapwood/nodes/daemon.py"].write_text(WAY_DAEMON)
     launcher = Leading("ssh forwards nothing")
-    one = start(launcher=launcher, places=("127.0.0.1:7",))
+    one = start(launcher=launcher, addresses=("127.0.0.1:7",))
     one.spawn()
     assert isinstance(one.first(), orders.Exited)
     assert one.trouble == ["ssh forwards nothing"]

@@ -193,7 +193,7 @@ def users(clock: Clock) -> Users:
 
 
 def test_any_number_of_agents_may_come_one_after_another(users: Users) -> None:
-    made = users.store.create(uses=ANY_NUMBER, places=("n1:7700",))
+    made = users.store.create(uses=ANY_NUMBER, addresses=("n1:7700",))
     assert made.line == f"{made.text}@n1:7700"
     for _ in range(3):
         assert users.store.redeem(AGENTS.parse(made.line), "n1").uses == ANY_NUMBER

@@ -45,7 +45,7 @@ def figures(nodes: int, **of_first: object) -> ClusterMetrics:
         for number in range(nodes)
     ]
     head = HeadFacts(
-        name="lab", cluster="sw-1", version="1", pid=1, started=1.7e9, places=[], clients=3
+        name="lab", cluster="sw-1", version="1", pid=1, started=1.7e9, addresses=[], clients=3
     )
     return ClusterMetrics(
         head=head,

@@ -83,7 +83,7 @@ class Node:
 
     @property
     def address(self) -> str:
-        return f"tls://{self.shown.node}@{','.join(self.port.places)}"
+        return f"tls://{self.shown.node}@{','.join(self.port.addresses)}"
 
     def dial(self, rank: int = RANK) -> Side:
         side = Side(self.loop)
@@ -201,7 +201,7 @@ def test_nobody_takes_what_is_handed_over_where_nobody_is(tmp_path: Path) -> Non
 
 
 def test_a_machine_that_does_not_answer_is_not_one_that_does_not_serve(node: Node) -> None:
-    place = node.port.places[0]
+    place = node.port.addresses[0]
     node.port.close()
     side = Side(node.loop)
     TlsTransport(credentials("n2"), "x").connect(

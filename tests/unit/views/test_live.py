@@ -43,7 +43,7 @@ class Head:
         self.asked.append(call.name)
         if call is WholeCluster.facts:
             return HeadFacts(
-                name="lab", cluster="c", version="1", pid=1, started=0, places=[], clients=0
+                name="lab", cluster="c", version="1", pid=1, started=0, addresses=[], clients=0
             )
         if call is Nodes.snapshot:
             nodes = [

@@ -15,7 +15,7 @@ NOW = 1_800_000_000.0
 
 def head() -> HeadFacts:
     return HeadFacts(
-        name="lab", cluster="sw", version="1", pid=1, started=NOW - 60, places=[], clients=0
+        name="lab", cluster="sw", version="1", pid=1, started=NOW - 60, addresses=[], clients=0
     )
 
 

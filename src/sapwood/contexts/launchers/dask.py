@@ -44,7 +44,7 @@ class DaskLauncher(HeldLauncher):
     no_answer = "check the address of the scheduler, and the TLS settings of Dask here"
 
     def __init__(self, cluster: Any, nodes: int | None = None, *, timeout: float = TIMEOUT) -> None:
-        address, security = _place(cluster)
+        address, security = _address_of(cluster)
         if nodes is not None and whole(nodes, "nodes", ConfigurationError) < 1:
             raise ConfigurationError("nodes cannot be 0", hint="leave it out for all machines")
         super().__init__(
@@ -63,7 +63,7 @@ class DaskLauncher(HeldLauncher):
             )
 
 
-def _place(cluster: Any) -> tuple[str, dict[str, Any]]:
+def _address_of(cluster: Any) -> tuple[str, dict[str, Any]]:
     """Return the address of a cluster's scheduler, and how to connect with it."""
     if isinstance(cluster, str):
         if not cluster.startswith(_SCHEMES):

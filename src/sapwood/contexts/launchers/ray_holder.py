@@ -353,12 +353,12 @@ class Holder:
         import ray
         from ray.util.placement_group import placement_group_table
 
-        places = placement_group_table(self._group)["bundles_to_node_id"]
+        nodes = placement_group_table(self._group)["bundles_to_node_id"]
         by_id = {node["NodeID"]: node for node in ray.nodes()}
-        bundles = sorted(places)
-        names = names_of([by_id[places[bundle]] for bundle in bundles])
+        bundles = sorted(nodes)
+        names = names_of([by_id[nodes[bundle]] for bundle in bundles])
         named = sorted(zip(names, bundles, strict=True))
-        self._machines = [Machine(places[bundle], bundle) for _, bundle in named]
+        self._machines = [Machine(nodes[bundle], bundle) for _, bundle in named]
         self._actors = ray.remote(SapwoodCommand)
         self.tell(granted=[name for name, _ in named], cpus=self._bundle["CPU"])
 

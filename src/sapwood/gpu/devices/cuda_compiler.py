@@ -65,13 +65,13 @@ def compile_kernels(
 
 def _by_nvcc(nvcc: str, source: str, architecture: str, variables: Mapping[str, str]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="sapwood-nvcc-") as folder:
-        place = Path(folder)
-        (place / "kernels.cu").write_text(source)
+        path = Path(folder)
+        (path / "kernels.cu").write_text(source)
         command = [nvcc, "-cubin", "-O3", "-std=c++17", f"-arch={architecture}", "kernels.cu"]
         try:
             done = subprocess.run(
                 [*command, "-o", "kernels.cubin"],
-                cwd=place,
+                cwd=path,
                 env=dict(variables),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -84,7 +84,7 @@ def _by_nvcc(nvcc: str, source: str, architecture: str, variables: Mapping[str, 
             raise BuildError(f"nvcc cannot be run: {error}", where=nvcc) from error
         if done.returncode:
             raise _refused(done.stdout + done.stderr, "nvcc")
-        return (place / "kernels.cubin").read_bytes()
+        return (path / "kernels.cubin").read_bytes()
 
 
 def compile_by_nvrtc(
@@ -132,9 +132,9 @@ def _take(nvrtc: Any, program: c_void_p, what: str) -> bytes:
 
 
 def _refused(text: str, compiler: str) -> BuildError:
-    place = re.search(r"kernels\.cu[(:](\d+)", text)
+    found = re.search(r"kernels\.cu[(:](\d+)", text)
     return BuildError(
         f"the kernels do not compile by {compiler}",
-        where=f"kernels.cu:{place[1]}" if place else "kernels.cu",
+        where=f"kernels.cu:{found[1]}" if found else "kernels.cu",
         details={"compiler output": text.rstrip("\0\n")},
     )

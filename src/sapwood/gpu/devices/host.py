@@ -90,12 +90,12 @@ class HostDevice:
         """Compile C functions by this machine's compiler."""
         compiler = find_compiler("c", os.environ)
         with tempfile.TemporaryDirectory(prefix="sapwood-host-") as folder:
-            place = Path(folder)
-            (place / "kernels.c").write_text(source)
+            path = Path(folder)
+            (path / "kernels.c").write_text(source)
             request = BuildRequest(
-                folder=place,
+                folder=path,
                 sources=("kernels.c",),
-                output=place,
+                output=path,
                 target=host_target(),
                 environment=dict(os.environ),
             )
@@ -103,7 +103,7 @@ class HostDevice:
             command = [*compiler.command, "kernels.c", *flags, "-o", "kernels.so"]
             run_compiler(command, request, what="the kernels do not compile")
             with floating_point.preserved():
-                library = ctypes.CDLL(str(place / "kernels.so"))
+                library = ctypes.CDLL(str(path / "kernels.so"))
         self._libraries.append(library)
         return HostModule(library, _FUNCTION.findall(source))
 

@@ -140,7 +140,7 @@ def located(error: BuildError, source: str, origin: str) -> BuildError:
 
     text = error.details.get("compiler output", "")
     lines = "\n".join(line for line in text.splitlines() if "error" in line)
-    place = re.search(r"([\w./-]+\.cl):(\d+):\d+", lines)
-    where = f"{place[1]}:{place[2]}" if place else source
+    found = re.search(r"([\w./-]+\.cl):(\d+):\d+", lines)
+    where = f"{found[1]}:{found[2]}" if found else source
     details = {**error.details, "folder": origin}
     return BuildError(f"{source} does not compile for OpenCL", where=where, details=details)

@@ -30,11 +30,11 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
         version: Of Sapwood.
         pid: Its process.
         started: When it began, seconds since 1970.
-        places: Where nodes reach it, ``host:port`` each.
+        addresses: Where nodes reach it, ``host:port`` each.
         clients: How many clients are there.
         issuer: Public key of its issuer of credentials: with it, whoever knows what was revoked
             verifies credentials of this cluster.
-        heads: Where clients find the next head, where several share a store: the places of
+        heads: Where clients find the next head, where several share a store: the addresses of
             all of them, this one first. Empty where there is only one.
         urls: Where browsers reach its HTTP server, those on its machine without TLS first.
     """
@@ -44,7 +44,7 @@ class HeadFacts(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     pid: int
     started: float
-    places: list[str]
+    addresses: list[str] = msgspec.field(name="places")
     clients: int
     issuer: bytes = b""
     heads: list[str] = []
@@ -87,10 +87,10 @@ class WholeCluster(HeadPart):
         self._started = time.time()
         self._version = importlib.metadata.version("sapwood")  # it is in a file
 
-    def places(self) -> list[str]:
+    def addresses(self) -> list[str]:
         """Where this head is reached, and then those that stand by; ``host:port`` each."""
         others = self._leadership.others if self._leadership is not None else []
-        return [*self._control.places, *others]
+        return [*self._control.addresses, *others]
 
     @call("hello", right=CONNECT)
     def facts(self) -> HeadFacts:
@@ -101,8 +101,8 @@ class WholeCluster(HeadPart):
             version=self._version,
             pid=os.getpid(),
             started=self._started,
-            places=list(self._control.places),
-            heads=self.places() if self._leadership is not None else [],
+            addresses=list(self._control.addresses),
+            heads=self.addresses() if self._leadership is not None else [],
             clients=len(self._server.callers),
             issuer=self._issuer,
             urls=self._urls(),

@@ -39,7 +39,7 @@ class IssuedCredentials(HeadPart):
         server: It cuts off those whose credential is revoked.
         feed: It tells the nodes what was revoked.
         nodes: Returns the nodes.
-        places: Returns where the head is reached, ``host:port`` each.
+        addresses: Returns where the head is reached, ``host:port`` each.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class IssuedCredentials(HeadPart):
         server: ServiceServer,
         feed: DenialFeed,
         nodes: Callable[[], list[NodeRecord]],
-        places: Callable[[], list[str]],
+        addresses: Callable[[], list[str]],
     ) -> None:
         self._issuer = issuer
         self._policy = policy
         self._server = server
         self._feed = feed
         self._nodes = nodes
-        self._places = places
+        self._addresses = addresses
 
     @call("credential.issue", right=ADMIN, slow=True)
     def issue(self, caller: ServiceCaller, wanted: IssueCredential) -> IssuedCredential:
@@ -84,7 +84,7 @@ class IssuedCredentials(HeadPart):
             by: The rights of the requester, which bound the new ones.
             wanted: The credential.
         """
-        return self._issuer.issue(wanted, by, self._places(), self.longest)
+        return self._issuer.issue(wanted, by, self._addresses(), self.longest)
 
     @property
     def longest(self) -> float:

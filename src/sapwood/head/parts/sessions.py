@@ -223,7 +223,7 @@ class Sessions(HeadPart):
             secret,
             f"s-{record.id}.{self._control.authority.cluster}",
             self._control.authority.certificate,
-            list(self._control.places),
+            list(self._control.addresses),
             self._registry.cluster,
         )
 

@@ -59,12 +59,12 @@ class JoinTokens(HeadPart):
 
     Args:
         control: The control tree that machines join.
-        places: Returns where the head is reached, ``host:port`` each.
+        addresses: Returns where the head is reached, ``host:port`` each.
     """
 
-    def __init__(self, control: ControlTree, places: Callable[[], list[str]]) -> None:
+    def __init__(self, control: ControlTree, addresses: Callable[[], list[str]]) -> None:
         self._control = control
-        self._places = places
+        self._addresses = addresses
 
     @call("token.create", right=ADMIN, slow=True)
     def create(self, uses: int = 1, lifetime: float = LIFETIME, names: str = "*") -> JoinLine:
@@ -85,7 +85,7 @@ class JoinTokens(HeadPart):
         if not 1 <= uses <= MOST_USES:
             raise ConfigurationError(f"a join token has 1 to {MOST_USES} uses")
         token = self._control.desk.create_token(uses=uses, lifetime=lifetime, names=names)
-        line = f"{token.text}@{','.join(self._places())}"
+        line = f"{token.text}@{','.join(self._addresses())}"
         return JoinLine(token.id, line, time.time() + lifetime)
 
     @call("token.list", right=ADMIN, slow=True)
