@@ -36,7 +36,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     # Annotations name objects of other packages, objects of Sapwood that are not public, and type
     # variables. References to public objects, such as sapwood.Cluster, must exist.
-    (r"py:.*", r"(?:collections|concurrent|msgspec|numpy|os|pathlib)\..*"),
+    (r"py:.*", r"(?:collections|concurrent|msgspec|multiprocessing|numpy|os|pathlib)\..*"),
     (r"py:.*", r"sapwood\.[a-z_]+\..*"),
     (r"py:class", r"_?[A-Z]\w*"),
     # Words of the descriptions in the annotations of settings.
