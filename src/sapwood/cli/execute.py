@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import select
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, BinaryIO, Protocol
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
 from sapwood.cli import starting
 from sapwood.cli.credential_variables import files_for
+from sapwood.cli.exec_views import ExecView, JsonLines, Terminal
 from sapwood.cli.failures import reporting
-from sapwood.cli.folding import LineFolder, LineSplitter
+from sapwood.cli.gathering import Gathered, OutputFiles
 from sapwood.cli.head_access import open_head
 from sapwood.cli.interrupts import forwarded_interrupts, termination_interrupts
+from sapwood.cli.node_groups import without_groups
 from sapwood.cli.old_names import warn_of
 from sapwood.cli.options import (
     CLUSTER_VARIABLE,
@@ -30,25 +33,28 @@ from sapwood.cli.options import (
     head_if_named,
     machines_of,
 )
-from sapwood.cli.present import answer_stream, json_bytes
+from sapwood.cli.present import answer_stream
 from sapwood.client.executing import PIECE, commands_on, start_command
 from sapwood.code.runner.packages import packages_variables
 from sapwood.core.errors import ArgumentError
 from sapwood.core.failures import new_thread
 from sapwood.core.hostset import fold_hosts
-from sapwood.core.terminal_text import TerminalFilter, printable
 from sapwood.environment.configuration import load_configuration
-from sapwood.nodes.commands import NodeExit, NodeOutput, RunningCommand
+from sapwood.environment.units import parse_duration
+from sapwood.nodes.commands import Commands, NodeChoice, NodeExit, NodeOutput, RunningCommand
+
+LATE: Final = 124
+"""Exit code of a node where the command ran longer than its time limit, as of ``timeout``."""
 
 
 @reporting
 def execute(  # noqa: PLR0913 - each is an option of the command
     command: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="COMMAND...", help="The command and its arguments; write -- before it."
         ),
-    ],
+    ] = None,
     *,
     on: Annotated[
         str | None,
@@ -80,8 +86,41 @@ def execute(  # noqa: PLR0913 - each is an option of the command
         str,
         typer.Option(
             metavar="SET",
-            help="Run on these nodes only, such as n[1-3,7].",
+            help="Run on these nodes only, such as n[1-3,7], or groups: @NAME, "
+            "@slurm:PARTITION, @./FILE.",
         ),
+    ] = "",
+    exclude: Annotated[
+        str, typer.Option(metavar="SET", help="Leave out these nodes, or groups.")
+    ] = "",
+    pick: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Run on N of the nodes, chosen by chance.")
+    ] = 0,
+    shell: Annotated[
+        bool,
+        typer.Option("--shell", help="Ask for command lines, and run each on all nodes."),
+    ] = False,
+    fold: Annotated[
+        bool,
+        typer.Option(
+            "--fold", "-b", help="Show whole outputs at the end: equal ones once, with their nodes."
+        ),
+    ] = False,
+    diff: Annotated[
+        bool,
+        typer.Option("--diff", help="As --fold, and of others how they differ from the usual one."),
+    ] = False,
+    outdir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Also write outputs into files: NODE.out and NODE.err."),
+    ] = None,
+    time_limit: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="Kill the command where it runs longer (exit code 124)."),
+    ] = "",
+    connect: Annotated[
+        str,
+        typer.Option("--timeout", metavar="TIME", help="Time in which each machine must answer."),
     ] = "",
     label: Annotated[
         bool | None,
@@ -144,20 +183,34 @@ def execute(  # noqa: PLR0913 - each is an option of the command
     flags: dict[str, str | int] = dict(assignments(settings or (), "--set"))
     if on is not None and session is not None:
         raise ArgumentError("--on and --session are both given", hint="leave one out")
+    if as_json and (fold or diff):
+        raise ArgumentError("--json shows output as it arrives", hint="leave out --fold and --diff")
+    _check_command(command or (), shell=shell)
+    choice = NodeChoice(without_groups(nodes), without_groups(exclude), pick)
     if on is None and session is None:
-        on = "head" if nodes else head_if_named()
+        on = "head" if choice != NodeChoice() else head_if_named()
     if on is not None:
         flags["cluster.on"] = machines_of(on, None, cluster) or on
     if session is not None:
         flags["cluster.on"] = f"session:{session}"
-    if old_packages is not None:
-        warn_of("--environment", "--packages")
-        packages = old_packages if packages is None else packages
-    if packages is not None:
-        flags["environment.packages"] = packages
+    flags |= _of_packages(packages, old_packages)
+    if connect:
+        flags["nodes.start_timeout"] = connect
+    limit = _seconds(time_limit)
     starting.say("starting the nodes")
     known = load_configuration(flags).settings
     credential, key = files_for(known.cluster.on)
+
+    def new_view(names: Sequence[str]) -> ExecView:
+        view: ExecView
+        if as_json:
+            view = JsonLines(answer_stream().buffer)
+        elif fold or diff:
+            view = Gathered(names, diff=diff, raw=raw)
+        else:
+            view = Terminal(names, label=len(names) > 1 if label is None else label, raw=raw)
+        return view if outdir is None else OutputFiles(outdir, names, view)
+
     with (
         termination_interrupts(),
         commands_on(
@@ -167,62 +220,138 @@ def execute(  # noqa: PLR0913 - each is an option of the command
             partial(open_head, cluster),
             credential=credential,
             key=key,
-            nodes=nodes,
+            nodes=choice,
         ) as commands,
     ):
-        names = commands.names
-        view: ExecView
-        if as_json:
-            view = JsonLines(answer_stream().buffer)
-        else:
-            view = Terminal(names, label=len(names) > 1 if label is None else label, raw=raw)
-        wanting = names if stdin == "all" else [stdin] if stdin else []
+        variables = packages_variables(known.environment.packages)
+        variables = {**variables, **given_variables(env or ())}
+        make = _Runs(commands, folder, variables, new_view, limit)
         starting.clear()
-        with (
-            start_command(
-                commands,
-                command,
-                folder,
-                {**packages_variables(known.environment.packages), **given_variables(env or ())},
-                wanting,
-            ) as running,
-            forwarded_interrupts(running.signal),
-            _standard_input(running) if wanting else contextlib.nullcontext(),
-        ):
-            status = _follow(running, view)
+        if shell:
+            status = _ask_for_lines(make)
+        else:
+            names = commands.names
+            status = make.run(command or [], names if stdin == "all" else [stdin] if stdin else [])
     raise typer.Exit(status)
 
 
-class ExecView(Protocol):
-    """Shows what a command does."""
+def _check_command(command: Sequence[str], *, shell: bool) -> None:
+    """Check that there is a command, or that lines are asked for.
 
-    def wrote(self, output: NodeOutput) -> None:
-        """Show what it wrote."""
-
-    def ended(self, end: NodeExit) -> None:
-        """Show that it ended on a node."""
-
-    @property
-    def patience(self) -> float | None:
-        """Seconds after which something is to be shown; None if nothing waits."""
-
-    def show_due(self) -> None:
-        """Show what has waited long enough."""
-
-    def close(self, status: int) -> None:
-        """Show the rest; the exit code is known."""
+    Raises:
+        ArgumentError: Both, or neither.
+    """
+    if bool(command) == shell:
+        raise ArgumentError(
+            "--shell and a command are both given" if shell else "no command is given",
+            hint="write it behind --, for example `sapwood exec -- uname -a`",
+        )
 
 
-def _follow(running: RunningCommand, view: ExecView) -> int:
+def _of_packages(packages: str | None, old: str | None) -> dict[str, str]:
+    """Return the settings of ``--packages``, and of the option that it was called before."""
+    if old is not None:
+        warn_of("--environment", "--packages")
+        packages = old if packages is None else packages
+    return {} if packages is None else {"environment.packages": packages}
+
+
+def _seconds(text: str) -> float | None:
+    """Return the seconds of ``--time-limit``.
+
+    Raises:
+        ArgumentError: It is not a duration.
+    """
+    if not text:
+        return None
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        raise ArgumentError(str(error), where="--time-limit") from error
+    if seconds <= 0:
+        raise ArgumentError("the time limit is 0", where="--time-limit", hint="give more, or none")
+    return seconds
+
+
+class _Runs:
+    """Runs commands on the same nodes, one after the other.
+
+    Args:
+        commands: Starts them.
+        folder: Where they start.
+        variables: Their environment variables.
+        new_view: Makes what shows one, given the names of the nodes.
+        limit: Seconds that one may take; None for any time.
+    """
+
+    def __init__(
+        self,
+        commands: Commands,
+        folder: str,
+        variables: Mapping[str, str],
+        new_view: Callable[[Sequence[str]], ExecView],
+        limit: float | None,
+    ) -> None:
+        self.commands = commands
+        self._folder = folder
+        self._variables = variables
+        self._new_view = new_view
+        self._limit = limit
+
+    def run(self, command: Sequence[str], input_to: Sequence[str]) -> int:
+        """Run a command on all nodes and show what it does; return its exit code."""
+        names = self.commands.names
+        view = self._new_view(names)
+        with (
+            start_command(
+                self.commands, command, self._folder, self._variables, input_to
+            ) as running,
+            forwarded_interrupts(running.signal),
+            _standard_input(running) if input_to else contextlib.nullcontext(),
+        ):
+            return _follow(running, view, names, self._limit)
+
+
+def _ask_for_lines(runs: _Runs) -> int:
+    """Run each line of standard input by a shell on all nodes; return the last exit code."""
+    with contextlib.suppress(ImportError):  # a Python without it edits no lines
+        import readline  # noqa: F401, PLC0415 - it changes input()
+    prompt = f"{fold_hosts(runs.commands.names)}> " if sys.stdin.isatty() else ""
     status = 0
+    while True:
+        try:
+            line = input(prompt).strip()
+        except EOFError:
+            return status
+        if line in {"exit", "quit"}:
+            return status
+        if line:
+            status = runs.run(["sh", "-c", line], ())
+
+
+def _follow(
+    running: RunningCommand, view: ExecView, names: Sequence[str], limit: float | None
+) -> int:
+    end = None if limit is None else time.monotonic() + limit
+    status, open_nodes = 0, dict.fromkeys(names)
     while not running.is_over:
-        event = running.next(view.patience)
+        left = None if end is None else end - time.monotonic()
+        if left is not None and left <= 0:
+            break
+        waits = [one for one in (view.patience, left) if one is not None]
+        event = running.next(min(waits, default=None))
         if isinstance(event, NodeOutput):
             view.wrote(event)
         elif event is not None:
             status = max(status, event.status)
+            open_nodes.pop(event.node, None)
             view.ended(event)
         view.show_due()
+    if open_nodes and limit is not None:
+        running.close()
+        for node in open_nodes:
+            view.ended(NodeExit(node, LATE, f"killed because it ran longer than {limit:g} s"))
+        status = max(status, LATE)
     view.close(status)
     return status
 
@@ -256,176 +385,3 @@ def _feed(running: RunningCommand, bell: int) -> None:
         except OSError:  # there is none
             data = b""
         more = running.give(data) and bool(data)
-
-
-class Terminal:
-    """Shows output as people read it.
-
-    Where a stream is a terminal, escape sequences of nodes do not reach it. Other streams get what
-    the nodes wrote.
-
-    Args:
-        names: The nodes.
-        label: Whether the node stands before each line.
-        raw: Whether terminals get what the nodes wrote, too.
-    """
-
-    def __init__(self, names: Sequence[str], *, label: bool, raw: bool = False) -> None:
-        self._streams: dict[str, BinaryIO] = {
-            "stdout": sys.stdout.buffer,
-            "stderr": sys.stderr.buffer,
-        }
-        self._folders = {
-            name: LineFolder(names, partial(_write, stream))
-            for name, stream in self._streams.items()
-            if label
-        }
-        self._whole_lines = len(names) > 1
-        self._filters = {
-            (node, name): TerminalFilter(colours=not self._whole_lines, returns=not label)
-            for name, stream in self._streams.items()
-            for node in names
-            if stream.isatty() and not raw
-        }
-        self._splitters: dict[tuple[str, str], LineSplitter] = {}
-        self._ends: dict[str, list[str]] = {}
-
-    def wrote(self, output: NodeOutput) -> None:
-        """Show what it wrote: as it came, by lines, or labelled."""
-        cleaned = self._filters.get((output.node, output.stream))
-        data = output.data if cleaned is None else cleaned.take(output.data)
-        self._show(output.node, output.stream, data)
-
-    def _show(self, node: str, name: str, data: bytes) -> None:
-        stream = self._streams[name]
-        if self._folders:
-            self._folders[name].take(node, data)
-        elif self._whole_lines:
-            splitter = self._splitters.setdefault((node, name), LineSplitter())
-            _write(stream, _text(splitter.lines(data)))
-        else:
-            _write(stream, data)
-
-    def ended(self, end: NodeExit) -> None:
-        """Show its last words, and note why it failed."""
-        for name in self._streams:
-            cleaned = self._filters.get((end.node, name))
-            if cleaned is not None and (rest := cleaned.rest()):
-                self._show(end.node, name, rest)
-        for folder in self._folders.values():
-            folder.end(end.node)
-        for name, stream in self._streams.items():
-            splitter = self._splitters.pop((end.node, name), None)
-            if splitter is not None:
-                _write(stream, _text(splitter.rest()))
-        if end.reason:
-            self._ends.setdefault(printable(end.reason), []).append(end.node)
-        elif end.status and self._whole_lines:
-            self._ends.setdefault(f"exit code {end.status}", []).append(end.node)
-
-    @property
-    def patience(self) -> float | None:
-        """Seconds until a line has waited long enough."""
-        found = [folder.patience for folder in self._folders.values()]
-        return min((one for one in found if one is not None), default=None)
-
-    def show_due(self) -> None:
-        """Show lines that have waited long enough for the same line of other nodes."""
-        for folder in self._folders.values():
-            folder.show_due()
-
-    def close(self, status: int) -> None:
-        """Show the rest, and who failed."""
-        del status
-        for folder in self._folders.values():
-            folder.close()
-        for reason, nodes in self._ends.items():
-            _write(self._streams["stderr"], f"sapwood: {fold_hosts(nodes)}: {reason}\n".encode())
-
-
-class JsonLines:
-    """Shows events as lines of JSON.
-
-    Args:
-        stream: Where to.
-    """
-
-    patience: float | None = None
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._tails: dict[tuple[str, str], bytes] = {}
-
-    def wrote(self, output: NodeOutput) -> None:
-        """Show output: as text if it is UTF-8, else in base 64."""
-        key = output.node, output.stream
-        data = self._tails.pop(key, b"") + output.data
-        tail = incomplete(data)
-        if tail:
-            self._tails[key] = data[-tail:]
-            data = data[:-tail]
-        self._show(output.node, output.stream, data)
-
-    def ended(self, end: NodeExit) -> None:
-        """Show the end on a node."""
-        for stream in ("stdout", "stderr"):
-            self._show(end.node, stream, self._tails.pop((end.node, stream), b""))
-        event: dict[str, Any] = {"event": "ended", "node": end.node, "status": end.status}
-        self._line(event | ({"reason": end.reason} if end.reason else {}))
-
-    def show_due(self) -> None:
-        """Do nothing: nothing waits."""
-
-    def close(self, status: int) -> None:
-        """Show the exit code."""
-        self._line({"event": "exit", "status": status})
-
-    def _show(self, node: str, stream: str, data: bytes) -> None:
-        if not data:
-            return
-        event: dict[str, Any] = {"event": "output", "node": node, "stream": stream}
-        try:
-            event["data"] = data.decode()
-        except UnicodeDecodeError:
-            event["base64"] = base64.b64encode(data).decode()
-        self._line(event)
-
-    def _line(self, event: Mapping[str, Any]) -> None:
-        _write(self._stream, json_bytes(event) + b"\n")
-
-
-def incomplete(data: bytes) -> int:
-    """Return how many bytes at the end are the beginning of a character in UTF-8.
-
-    Example:
-        >>> incomplete("µ".encode()), incomplete("µ".encode()[:1]), incomplete(b"a")
-        (0, 1, 0)
-    """
-    for back in range(1, min(3, len(data)) + 1):
-        byte = data[-back]
-        if byte >= 0xC0:
-            length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return back if back < length else 0
-        if byte < 0x80:
-            return 0
-    return 0
-
-
-def _text(lines: Sequence[bytes]) -> bytes:
-    return b"".join(line + b"\n" for line in lines)
-
-
-def _write(stream: BinaryIO, data: bytes) -> None:
-    """Write all bytes and keep none: what an interrupt leaves unwritten must not delay the end."""
-    raw = getattr(stream, "raw", None)
-    if raw is None:
-        stream.write(data)
-        stream.flush()
-        return
-    rest = memoryview(data)
-    while rest:
-        written = raw.write(rest)
-        if written is None:  # another process has made it non-blocking
-            select.select([], [raw], [])
-        else:
-            rest = rest[written:]

@@ -24,7 +24,7 @@ from sapwood.environment.tracing import look, seam, traced
 
 if TYPE_CHECKING:
     from sapwood.head_client.access import HeadAccess
-    from sapwood.nodes.commands import CommandCarrier, Commands, RunningCommand
+    from sapwood.nodes.commands import CommandCarrier, Commands, NodeChoice, RunningCommand
 
 FIND_TIMEOUT = 30.0
 """Seconds in which a head says where a session is."""
@@ -162,7 +162,7 @@ def commands_on(
     *,
     credential: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
-    nodes: str = "",
+    nodes: NodeChoice | str = "",
 ) -> Iterator[Commands]:
     """Start the nodes that a text names, and end them afterwards.
 
@@ -173,7 +173,7 @@ def commands_on(
         open_head: Connects to the head of a session; by default to the user's head here.
         credential: As for :func:`sapwood.start`.
         key: Likewise.
-        nodes: The set of nodes on which commands start; empty for all.
+        nodes: On which of them commands start; a text is a set of nodes.
 
     Raises:
         ConfigurationError: The text names no machines, or the set one that is not there.
@@ -183,6 +183,7 @@ def commands_on(
     from sapwood.nodes.commands import (  # noqa: PLC0415 - cryptography is not needed on one machine
         Commands,
         LocalCarrier,
+        NodeChoice,
         TreeCarrier,
     )
 
@@ -204,7 +205,7 @@ def commands_on(
                 None if key is None else find_holder_key(key),
             )
             try:
-                if not nodes:
+                if nodes in ("", NodeChoice()):
                     head.known.warn_of_missing()
                 commands = Commands(lambda told: HeadCarrier(head, told), nodes)
             except BaseException:

@@ -147,7 +147,7 @@ def load_configuration(
         setting.key: Entry(setting.default, "default", "default") for setting in all_settings()
     }
     entries.update(read_file(site_file, "site", host))
-    if (user := _user_file(variables)) is not None:
+    if (user := user_file(variables)) is not None:
         entries.update(read_file(user, "user", host))
     if (project := find_project_file(folder or _working_folder())) is not None:
         table = () if project.name == PROJECT_FILE else ("tool", "sapwood")
@@ -208,7 +208,8 @@ def _working_folder() -> Path:
         ) from error
 
 
-def _user_file(variables: Mapping[str, str]) -> Path | None:
+def user_file(variables: Mapping[str, str]) -> Path | None:
+    """Return where the user's settings are, by the variables of a process."""
     if base := variables.get("XDG_CONFIG_HOME"):
         return Path(base) / "sapwood" / "config.toml"
     if home := variables.get("HOME"):

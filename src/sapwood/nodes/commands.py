@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import random
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
@@ -82,17 +83,34 @@ class CommandCarrier(Protocol):
         """Kill all commands."""
 
 
+class NodeChoice(msgspec.Struct, frozen=True):
+    """Which nodes of those that there are commands start on.
+
+    Attributes:
+        nodes: The set of nodes, such as ``n[1-3,7]``; empty for all.
+        exclude: The set of nodes that are left out.
+        pick: How many of the rest are taken, by chance; 0 for all.
+    """
+
+    nodes: str = ""
+    exclude: str = ""
+    pick: int = 0
+
+
 class Commands:
     """Starts commands on nodes.
 
     Args:
         new_carrier: Returns the connection to the nodes, given the functions that it calls with
             a node's number: for output, for an end and for the loss of a node.
-        nodes: The set of nodes that are meant, such as ``n[1-3,7]``; empty for all.
+        nodes: Which of them are meant; a text is :attr:`NodeChoice.nodes`.
     """
 
-    def __init__(self, new_carrier: Callable[[Commands], CommandCarrier], nodes: str = "") -> None:
-        self._nodes = nodes
+    def __init__(
+        self, new_carrier: Callable[[Commands], CommandCarrier], nodes: NodeChoice | str = ""
+    ) -> None:
+        self._choice = NodeChoice(nodes) if isinstance(nodes, str) else nodes
+        self._picked: frozenset[str] | None = None
         self._numbers = itertools.count(secrets.randbits(48) + 1)  # others use the nodes as well
         self._lock = Lock()
         self._running: dict[int, RunningCommand] = {}
@@ -110,17 +128,15 @@ class Commands:
     def _meant(self) -> dict[int, str]:
         """Return the nodes that are meant, by their numbers."""
         there = dict(enumerate(self._carrier.names, 1))
-        if not self._nodes:
-            return there
-        wanted = set(expand_hosts(self._nodes))
-        unknown = wanted - set(there.values())
-        if unknown or not wanted:
+        choice = self._choice
+        wanted = set(_known(choice.nodes, there.values()) if choice.nodes else there.values())
+        wanted -= set(_known(choice.exclude, there.values()) if choice.exclude else ())
+        if choice.pick and self._picked is None:
+            self._picked = _picked([one for one in there.values() if one in wanted], choice.pick)
+        wanted &= wanted if self._picked is None else self._picked
+        if not wanted:
             raise ConfigurationError(
-                f"node {fold_hosts(unknown)} takes no commands now"
-                if unknown
-                else f"{shown(self._nodes)} names no nodes",
-                where="nodes",
-                hint=f"nodes are {fold_hosts(there.values())}",
+                "no node is left", where="nodes", hint=f"nodes are {fold_hosts(there.values())}"
             )
         return {number: name for number, name in there.items() if name in wanted}
 
@@ -202,6 +218,38 @@ class Commands:
     def _forget(self, number: int) -> None:
         with self._lock:
             self._running.pop(number, None)
+
+
+def _known(text: str, there: Iterable[str]) -> list[str]:
+    """Return the names of a set of nodes.
+
+    Raises:
+        ConfigurationError: The set is malformed, empty, or names a node that is not there.
+    """
+    names, known = expand_hosts(text), list(there)
+    unknown = set(names) - set(known)
+    if unknown or not names:
+        raise ConfigurationError(
+            f"node {fold_hosts(unknown)} takes no commands now"
+            if unknown
+            else f"{shown(text)} names no nodes",
+            where="nodes",
+            hint=f"nodes are {fold_hosts(known)}",
+        )
+    return names
+
+
+def _picked(names: Sequence[str], count: int) -> frozenset[str]:
+    """Return some of the nodes, by chance.
+
+    Raises:
+        ConfigurationError: There are not so many.
+    """
+    if count > len(names):
+        raise ConfigurationError(
+            f"{count} of {len(names)} nodes cannot be picked", hint="pick fewer, or leave it out"
+        )
+    return frozenset(random.SystemRandom().sample(names, count))
 
 
 class RunningCommand:

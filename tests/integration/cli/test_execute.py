@@ -155,6 +155,82 @@ def test_a_slow_reader_makes_the_commands_wait_and_nothing_grow(
     assert peak - before < 40 * MIB  # bytes in transit and bytes that wait to be folded
 
 
+@pytest.mark.row("D-20")
+def test_whole_outputs_are_folded_compared_and_written(sapwood: Sapwood, tmp_path: Path) -> None:
+    script = "echo one; echo two"
+    on = ("exec", "--on", "nodes:3", "--cwd", str(tmp_path))
+    folded = sapwood(*on, "-b", "--outdir", "kept", "--", "sh", "-c", script)
+    assert (folded.returncode, folded.stdout) == (0, "--- local[1-3]\none\ntwo\n")
+    kept = {path.name: path.read_text() for path in (tmp_path / "kept").iterdir()}
+    assert kept == {f"local{n}.out": "one\ntwo\n" for n in (1, 2, 3)} | {
+        f"local{n}.err": "" for n in (1, 2, 3)
+    }
+    once = "mkdir first 2>/dev/null && echo mine || echo usual"
+    different = sapwood(*on, "--diff", "--", "sh", "-c", once)
+    lines = different.stdout.splitlines()
+    assert lines[1] == "usual"
+    assert lines[-2:] == ["-usual", "+mine"]
+
+
+def test_nodes_are_excluded_and_picked(sapwood: Sapwood, tmp_path: Path) -> None:
+    (tmp_path / "some").write_text("local[2-3]\n")
+    on = ("exec", "--on", "nodes:4", "--label")
+    left = sapwood(*on, "--nodes", "local1,@./some", "--exclude", "local3", "--", "echo", "x")
+    assert left.stdout == "local[1-2]: x\n"
+    picked = sapwood(*on, "--exclude", "@./some", "--pick", "1", "--", "echo", "x")
+    assert picked.stdout in {"local1: x\n", "local4: x\n"}
+    refused = sapwood(*on, "--pick", "5", "--", "echo", "x")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "5 of 4 nodes cannot be picked" in refused.stderr
+    none = sapwood(*on, "--exclude", "local[1-4]", "--", "echo", "x")
+    assert (none.returncode, none.stdout) == (2, "")
+    assert "no node is left" in none.stderr
+
+
+def test_a_command_is_killed_where_it_runs_too_long(sapwood: Sapwood, tmp_path: Path) -> None:
+    script = f"echo $$ >> pids; mkdir first 2>/dev/null && exit 5; exec sleep {PATIENCE}"
+    words = ("--cwd", str(tmp_path), "--time-limit", "500 ms", "--", "sh", "-c", script)
+    done = sapwood("exec", "--on", "nodes:2", *words)
+    assert done.returncode == 124
+    assert "killed because it ran longer than 0.5 s" in done.stderr
+    assert "exit code 5" in done.stderr
+    until_gone([int(pid) for pid in (tmp_path / "pids").read_text().split()])
+    for wrong in ("soon", "0"):
+        assert sapwood("exec", "--time-limit", wrong, "--", "true").returncode == 2
+
+
+def test_machines_get_some_time_to_answer(sapwood: Sapwood, tmp_path: Path) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\nexec sleep {PATIENCE}\n")
+    ssh.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = sapwood("exec", "--on", "ssh:n1", "--timeout", "300 ms", "--", "true", PATH=path)
+    assert done.returncode == 6
+    assert "n1" in done.stderr
+
+
+def test_lines_of_a_shell_run_on_all_nodes(environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        command("--on", "nodes:2", "--shell"),
+        input="echo one\n\nfalse\necho two; exit 3\n",
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert done.stdout == "local[1-2]: one\nlocal[1-2]: two\n"
+    assert done.stderr.endswith(
+        "sapwood: local[1-2]: exit code 1\nsapwood: local[1-2]: exit code 3\n"
+    )
+
+
+def test_what_cannot_be_together_is_refused(sapwood: Sapwood) -> None:
+    for words in (["--shell", "--", "true"], [], ["--json", "--diff", "--", "true"]):
+        assert sapwood("exec", *words).returncode == 2
+
+
 RUNNING = "trap 'exit 9' INT; echo $$; sleep 600 & echo $!; while :; do sleep 0.02; done"
 STUBBORN = "trap '' INT TERM; echo $$; setsid sleep 600 & echo $!; while :; do sleep 0.02; done"
 
