@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PTRACER = 0x59616D61
 
 
 @functools.cache
@@ -34,6 +35,16 @@ def die_with_parent(parent: int) -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def allow_debuggers(ancestor: int) -> None:
+    """Let descendants of a process read this one's memory, where the kernel asks for that (Yama).
+
+    Args:
+        ancestor: The process, an ancestor of this one.
+    """
+    with contextlib.suppress(OSError):  # a kernel without Yama, or an emulator
+        _prctl(_PR_SET_PTRACER, ancestor)
 
 
 def adopt_orphans() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import wait
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import sapwood
+from sapwood.code.runner import py_spy
 from sapwood.core.errors import ClosedError, ConfigurationError, TimeLimitError
 from sapwood.types import StackInfo, StackResult
 
@@ -38,11 +40,10 @@ def hang(path: str) -> None:
 
 def until(cluster: sapwood.Cluster, condition: Callable[[StackResult], bool]) -> StackResult:
     """Ask until something is so."""
-    for _ in range(1000):
-        found = cluster.stacks()
-        if condition(found):
-            return found
-    raise AssertionError(f"it does not become so:\n{found}")
+    deadline = time.monotonic() + PATIENCE
+    while not condition(found := cluster.stacks()):
+        assert time.monotonic() < deadline, f"it does not become so:\n{found}"
+    return found
 
 
 def functions(info: StackInfo) -> list[str]:
@@ -134,3 +135,14 @@ def test_a_native_loop_is_named_in_the_error_of_its_time_limit(
     with pytest.raises(TimeLimitError) as caught:
         run.result(PATIENCE)
     assert "spin.c:" in caught.value.details["stack"]
+
+
+@pytest.mark.skipif(not py_spy.installed(), reason="py-spy is not installed")
+def test_py_spy_shows_native_frames_of_any_library(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    cluster = make_cluster(1)
+    cluster.submit_to(1, time.sleep, 1000)
+    found = until(cluster, lambda all_: "nanosleep" in str(all_))
+    assert found.agents[0].note == ""
+    assert found.agents[0].threads[0].frames[0].native

@@ -112,6 +112,7 @@ def main(
     try:
         process.die_with_parent(parent)
         process.forget_signals()
+        process.allow_debuggers(parent)  # for py-spy, which the agent starts
         os.setpgid(0, 0)
         control = _take_descriptors(*descriptors)
         printing = Printing()

@@ -469,9 +469,8 @@ class RunnerHost:
             self._idle = self._loop.call_later(self._options.idle, self._look, self.number)
 
     def _too_long(self, job: Job) -> None:
-        self._late = (
-            job  # the signal for its stack may end its wait, with a result that is not wanted
-        )
+        # The signal for its stack may end what it waits for: such a result is not delivered.
+        self._late = job
         self.read_stack(partial(self._kill_late, job))
 
     def _kill_late(self, job: Job, stack: StackText) -> None:
