@@ -58,8 +58,8 @@ def stack(
     names = [session] if session else _active(cluster)
     found: dict[str, StackResult] = {}
     for name in names:
-        with attached(name, "user", cluster) as user:
-            found[name] = user.stacks(seconds, agents=ranks)
+        with attached(name, "watch", cluster) as watcher:
+            found[name] = watcher.stacks(seconds, agents=ranks)
     if as_json:
         print_json(
             {

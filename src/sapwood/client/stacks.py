@@ -2,51 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from concurrent.futures import wait
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from sapwood.activity import agent_requests
+from sapwood.activity.stack_round import LONGEST, gather_stacks
 from sapwood.code.languages.compiled import DEBUG, LIBRARY
 from sapwood.code.stacks import FrameInfo, StackInfo, StackResult, ThreadInfo
 from sapwood.code.symbolise import symbolise
 from sapwood.core import typed
-from sapwood.core.errors import SapwoodError
 from sapwood.core.failures import log_failure
 from sapwood.session.port import SessionPort
+from sapwood.session_server import session_calls
+from sapwood.session_server.attached import AttachedSession
+from sapwood.session_server.server_link import CALL_TIMEOUT
 
-LOST = "lost"
 
-
-def read_stacks(session: SessionPort, ranks: Iterable[int], timeout: float) -> StackResult:
-    """Ask agents for the stacks of their runners.
+def read_stacks(session: SessionPort, ranks: Sequence[int], timeout: float) -> StackResult:
+    """Ask agents for the stacks of their runners; of a session with a server, that asks them.
 
     Args:
         session: Their session.
         ranks: The agents.
         timeout: Seconds that they have to answer.
     """
-    asked = {rank: session.ask(rank, agent_requests.STACK, None) for rank in ranks}
-    _, late = wait(asked.values(), timeout)
-    found = []
+    if isinstance(session, AttachedSession):
+        timeout = min(timeout, LONGEST)
+        asked = session.link.ask(session_calls.STACKS, [list(ranks), timeout])
+        found = typed.convert(asked.result(timeout + CALL_TIMEOUT), list[StackInfo])
+    else:
+        found = gather_stacks(session, ranks, timeout)
     names = _Names()
-    for rank, future in asked.items():
-        if future in late:
-            session.withdraw(future)
-            note = f"the agent did not answer within {timeout:g} s"
-            found.append(StackInfo(agent=rank, state=LOST, note=note))
-            continue
-        try:
-            info = typed.convert(future.result(), StackInfo)
-        except SapwoodError as error:
-            found.append(StackInfo(agent=rank, state=LOST, note=error.what))
-        except msgspec.ValidationError:
-            found.append(StackInfo(agent=rank, state=LOST, note="its answer cannot be read"))
-        else:
-            found.append(msgspec.structs.replace(info, agent=rank, threads=names.of(info.threads)))
-    return StackResult(tuple(found))
+    return StackResult(
+        tuple(msgspec.structs.replace(one, threads=names.of(one.threads)) for one in found)
+    )
 
 
 class _Names:

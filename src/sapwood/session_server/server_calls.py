@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from sapwood.activity.stack_round import LONGEST, gather_stacks
 from sapwood.comm.shared_memory import SharedRef
 from sapwood.content.refs import ContentRef
 from sapwood.core import typed
@@ -85,6 +86,7 @@ class ServerCalls:
             session_calls.MERGE: about_merges,
             session_calls.SPLIT: about_merges,
             session_calls.INVITE: self._invite,
+            session_calls.STACKS: self._stacks,
             session_calls.INVITATIONS: self._invitations,
             session_calls.REVOKE_INVITATION: self._revoke,
             session_calls.EXPAND: self._expand,
@@ -125,6 +127,18 @@ class ServerCalls:
 
     def _cancel_receive(self, client: ServedClient, call: wire.SessionCall) -> bool:
         return client.messages.cancel_receive(typed.convert(call.value, int))
+
+    def _stacks(self, _client: ServedClient, call: wire.SessionCall) -> Future[Any]:
+        ranks, seconds = typed.convert(call.value, tuple[list[int], float])
+        agents = set(self._session.tree.agent_ranks)
+        if not agents.issuperset(ranks) or not 0 <= seconds <= LONGEST:
+            raise ConfigurationError(
+                "the session has no such agents, or they are given too long",
+                hint=f"wait up to {LONGEST:g} s",
+            )
+        return self._pool.submit(
+            lambda: msgspec.to_builtins(gather_stacks(self._session, sorted(set(ranks)), seconds))
+        )
 
     # --- agents --------------------------------------------------------------------------------
 

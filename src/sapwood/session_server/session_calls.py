@@ -45,6 +45,9 @@ WITHDRAW = "content.withdraw"
 STATUS = "status"
 """Say how the session is. Answer: ``SessionStatus``."""
 
+STACKS = "stacks"
+"""Ask agents for the stacks of their runners: ranks, seconds. Answer: a list of ``StackInfo``."""
+
 MERGE = "merge"
 """Merge another session into this one: ``MergeOrder``. Answer: its ``MergedSession``."""
 

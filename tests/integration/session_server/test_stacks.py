@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 
 import cloudpickle
 import pytest
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 import sapwood
 from sapwood.cli.main import app
 from sapwood.head.head import Head
+from sapwood.head.session_records import SessionReport
 
 from .conftest import PATIENCE, Until
 
@@ -59,6 +61,38 @@ def test_several_sessions_are_told_apart(head: Head) -> None:
     assert sorted(said) == sorted([*(f"Session {one}" for one in handles), *["agent 1: idle"] * 2])
     for name in ("one", "two"):
         head.sessions.end(name).result(PATIENCE)
+
+
+def says_later(path: str) -> None:
+    def say() -> None:
+        while not Path(path).exists():
+            threading.Event().wait(0.01)
+        print("kept for the owner", flush=True)  # noqa: T201 - it is the output
+
+    threading.Thread(target=say, daemon=True).start()
+
+
+def test_looking_at_a_session_takes_nothing_from_its_owner(
+    head: Head, until: Until, tmp_path: Path
+) -> None:
+    owner = sapwood.connect().create_session(1, name="left", on="local")
+    owner.submit_to(1, says_later, str(tmp_path / "now")).result(PATIENCE)
+    owner.detach()
+
+    def report() -> SessionReport:
+        found = head.sessions.find("left").report
+        assert found is not None
+        return found
+
+    until(lambda: not report().clients)
+    (tmp_path / "now").touch()
+    until(lambda: report().kept)
+    before = report()
+    said = run("left")
+    assert "kept for the owner" not in said
+    until(lambda: not report().clients)
+    assert (report().since, report().kept) == (before.since, before.kept)
+    head.sessions.end("left").result(PATIENCE)
 
 
 def test_mistakes_are_named(head: Head) -> None:
