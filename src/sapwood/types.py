@@ -2,7 +2,7 @@
 
 Structs are of two kinds: ``...Info`` is a snapshot of something, ``...Statistics`` what was counted
 over a time. What one operation returned is a ``...Result``. All others are handles: calls return
-them, and programs make none of them.
+them, and programs make none of them; only tests make a ``Slice``.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sapwood.comm.messaging.envelope import ANY
     from sapwood.core.request import Message, Request
     from sapwood.data.dataset import Dataset
+    from sapwood.data.slice import Slice
     from sapwood.head.calls import CredentialInfo, IssuedCredential, RevokeResult
     from sapwood.head_client.stage_reports import (
         CollectInfo,
@@ -77,6 +78,7 @@ __all__ = [
     "RunInfo",
     "RunState",
     "RunStatistics",
+    "Slice",
     "StackInfo",
     "StackResult",
     "Stage",
@@ -122,6 +124,7 @@ if not TYPE_CHECKING:
             "sapwood.comm.messaging.envelope": "ANY",
             "sapwood.core.request": "Message Request",
             "sapwood.data.dataset": "Dataset",
+            "sapwood.data.slice": "Slice",
             "sapwood.head.calls": "CredentialInfo IssuedCredential RevokeResult",
             "sapwood.head_client.stage_reports": (
                 "CollectInfo EnvironmentInfo StageInfo StagedFilesInfo"

@@ -155,6 +155,7 @@ PARTS_OF_THE_PORT = {"invited", "session_life"}
 def test_the_rooms_of_the_client_know_a_session_by_its_port_only() -> None:
     client = ROOT / "src" / "sapwood" / "client"
     makers = {client / "local.py", client / "hosts.py"}  # they make the session
+    ports = {"in_process_session.py", "in_process_stream.py"}  # they are one
     for room in ("client", "cli", "activity"):
         for path in (ROOT / "src" / "sapwood" / room).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
@@ -164,6 +165,7 @@ def test_the_rooms_of_the_client_know_a_session_by_its_port_only() -> None:
             )
             allowed = {"port", *PARTS_OF_THE_PORT} | (AGENT_SIDE if room == "activity" else set())
             allowed |= {"embedded", "options"} if path in makers else set()
+            allowed |= {"streams"} if path.name in ports else set()
             assert known <= allowed, path
 
 

@@ -98,6 +98,9 @@ class Run(StaysHere):
         self._thread = new_thread(f"sapwood-{self.name}", self._work, failed=self._fail)
         self._timer = threading.Timer(self._run_time_limit, self._took_too_long)
         self._timer.daemon = True
+        self._begin()
+
+    def _begin(self) -> None:
         self._thread.start()
         if self._run_time_limit:
             self._timer.start()

@@ -4,7 +4,6 @@ User code runs here. The agent's side is ``agent_calls.py``; agents have no nump
 """
 
 import hashlib
-import pickle
 import secrets
 import site
 from collections import OrderedDict
@@ -49,6 +48,19 @@ LAST_CALLS = frozenset(
 _decode_ref = typed.unpacker(SharedRef)
 
 
+class CodeLoader:
+    """Loads code of the user in this process, which exists to run it."""
+
+    def function(self, code: bytes | Pickled) -> Any:
+        """Return a function or filter."""
+        pickled = code if isinstance(code, Pickled) else Pickled(code)
+        return open_pickled(pickled, lasting=True)
+
+    def program(self, image: ProgramImage, content: ContentFolder) -> OpenProgram:
+        """Open a program."""
+        return open_version(image, content)
+
+
 class StreamProcedures:
     """The functions and filters of open streams.
 
@@ -56,6 +68,7 @@ class StreamProcedures:
         blocks: Memory of other processes that is mapped here.
         ready: Makes the process ready for user code; gets the libraries that report crashes.
         content: Where content is that its node has fetched.
+        loader: Loads the code.
     """
 
     def __init__(
@@ -63,7 +76,9 @@ class StreamProcedures:
         blocks: MappedBlocks,
         ready: Callable[[Sequence[ContentRef]], None],
         content: ContentFolder,
+        loader: CodeLoader,
     ) -> None:
+        self._loader = loader
         self._blocks = blocks
         self._content = content
         self._ready = ready
@@ -93,12 +108,11 @@ class StreamProcedures:
     def _loaded(self, stream: str, code: agent_requests.UserCode) -> Any:
         self._ready(code.crash_handlers)
         if not code.native:
-            # Code of the user, as a library is: only a runner, which exists to run it, loads it.
-            return pickle.loads(code.code)  # noqa: S301 - see above
+            return self._loader.function(code.code)
         return self._opened(stream, code).function(code.native)
 
     def _opened(self, stream: str, code: agent_requests.UserCode) -> OpenProgram:
-        program = open_version(typed.unpacker(ProgramImage)(code.code), self._content)
+        program = self._loader.program(typed.unpacker(ProgramImage)(code.code), self._content)
         self._programs.setdefault(stream, []).append(program)
         return program
 
@@ -206,15 +220,21 @@ class Procedures:
         blocks: Memory of other processes that is mapped here.
         affinity: Keeps the process on its core while a run is open.
         content: Where content is that its node has fetched.
+        loader: Loads code of the user.
     """
 
     def __init__(
-        self, blocks: MappedBlocks, affinity: CoreAffinity, content: ContentFolder
+        self,
+        blocks: MappedBlocks,
+        affinity: CoreAffinity,
+        content: ContentFolder,
+        loader: CodeLoader | None = None,
     ) -> None:
+        self._loader = loader or CodeLoader()
         self._affinity = affinity
         self._content = content
         use_folder(content)
-        self._streams = StreamProcedures(blocks, self._make_ready, content)
+        self._streams = StreamProcedures(blocks, self._make_ready, content, self._loader)
         self._slices = SliceOpener(content)
         self._runs: dict[str, tuple[OpenProgram, Slice]] = {}
         self._chunked: dict[str, ChunkedMap] = {}
@@ -253,7 +273,7 @@ class Procedures:
             reference = in_content(reference, argument["fetched"])
         part = self._slices.open(reference)
         self._close(run, None)
-        program = open_version(image, self._content)
+        program = self._loader.program(image, self._content)
         self._runs[run] = (program, part)
         if argument["trace"]:
             self._traces[run] = argument["trace"]
@@ -319,14 +339,12 @@ class Procedures:
 
     def _load_function(self, code: bytes | Pickled) -> Callable[..., Any]:
         self._make_site_ready()
-        # Code of the user, as a library is: only a runner, which exists to run it, loads it.
-        pickled = code if isinstance(code, Pickled) else Pickled(code)
-        function: Callable[..., Any] = open_pickled(pickled, lasting=True)
+        function: Callable[..., Any] = self._loader.function(code)
         return function
 
     def _load_program(self, code: bytes) -> OpenProgram:
         self._make_site_ready()
-        return open_version(typed.unpacker(ProgramImage)(code), self._content)
+        return self._loader.program(typed.unpacker(ProgramImage)(code), self._content)
 
     def _make_ready(self, crash_handlers: Sequence[ContentRef]) -> None:
         self._make_site_ready()

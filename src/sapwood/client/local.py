@@ -30,6 +30,7 @@ def local(
     transport: str | None = None,
     settings: Settings | None = None,
     environment: Mapping[str, str] | None = None,
+    in_process: bool = False,
 ) -> Cluster:
     """Start a cluster on this machine.
 
@@ -44,6 +45,9 @@ def local(
             memory beside them if that is empty.
         settings: All settings; by default those of configuration files and variables.
         environment: Environment variables for the agents, in addition to their own.
+        in_process: Whether agents take turns in your process, for debuggers, coverage and
+            unit tests. ``run``, ``submit`` and streams then return when the work is
+            done. Time limits are not kept, and a crash of native code ends your process.
 
     Raises:
         ConfigurationError: A number or a setting is out of range, or the transport does not work.
@@ -56,6 +60,18 @@ def local(
                 print(cluster.submit(pow, 2, 10).result())
     """
     chosen = chosen_settings(settings, environment)
+    if in_process:
+        from sapwood.client.in_process import (  # noqa: PLC0415 - few programs need it
+            in_process_cluster,
+        )
+
+        options = {
+            "fanout": fanout,
+            "shape": shape,
+            "transport": transport,
+            "environment": environment,
+        }
+        return in_process_cluster(chosen, agents, options)
     chosen = linked_by(chosen, transport)
     planned = plan_here(chosen, agents, fanout, shape)
 

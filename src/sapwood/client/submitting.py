@@ -212,13 +212,13 @@ class Submitting(Executor):
             time_limit = duration(time_limit, "time_limit")
         if retries is not None and whole(retries, "retries", ConfigurationError) < 0:
             raise ConfigurationError(f"retries is {retries}", hint="give 0 or more")
-        return TaskOptions(
-            self,
-            self._maker,
-            self._tasks,
+        return self._new_options(
             self._time_limit if time_limit is None else time_limit,
             self._retries if retries is None else retries,
         )
+
+    def _new_options(self, time_limit: float, retries: int) -> "TaskOptions":
+        return TaskOptions(self, self._maker, self._tasks, time_limit, retries)
 
     def _submit_all(
         self,

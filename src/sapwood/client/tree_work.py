@@ -27,7 +27,7 @@ from sapwood.client.stream_opening import (
 from sapwood.client.user_code import CodeMaker
 from sapwood.code.cache import BuildCache
 from sapwood.code.load import load_program
-from sapwood.code.program import NativeFunctionRef, data_of
+from sapwood.code.program import NativeFunctionRef, Program, data_of
 from sapwood.code.run_spec import RunSpec
 from sapwood.code.target import Target, targets_of
 from sapwood.core import arguments
@@ -35,6 +35,7 @@ from sapwood.core.errors import InputError, ParameterError
 from sapwood.core.options import checked, completed
 from sapwood.core.shown import shown
 from sapwood.core.staying import StaysHere
+from sapwood.data.dataset import Dataset
 from sapwood.data.sources import load
 from sapwood.environment.settings import RunSettings, Settings
 from sapwood.environment.tracing import TraceSpan, inside
@@ -76,13 +77,16 @@ class TreeWork(StaysHere, abc.ABC):
         self.run_started: Callable[[Run], object] | None = None
         self.history: RateHistory = FileHistory(settings.cache.path() / "rates")
         self._cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
-        self._maker = CodeMaker(
+        self._maker = self._new_maker(session)
+
+    def _new_maker(self, session: SessionPort) -> CodeMaker:
+        return CodeMaker(
             self._cache,
             self._build_environment,
             lambda: self.targets,
             lambda: session.pythons,
             OfferedContent(session),
-            pickle=settings.tasks.pickle,
+            pickle=self.settings.tasks.pickle,
         )
 
     @with_fields(RunSpec)
@@ -127,7 +131,7 @@ class TreeWork(StaysHere, abc.ABC):
             history=self.history,
         )
         with inside(self._span):
-            run = Run(self._session, loaded, loaded_data, self._cache, spec, setup)
+            run = self._new_run(loaded, loaded_data, spec, setup)
         self._runs = [known for known in self._runs if not known.done()]
         self._runs.append(run)
         run.page = self.page
@@ -140,6 +144,9 @@ class TreeWork(StaysHere, abc.ABC):
             self.allocation.add(run)
         run.show()
         return run
+
+    def _new_run(self, program: Program, data: Dataset, spec: RunSpec, setup: RunSetup) -> Run:
+        return Run(self._session, program, data, self._cache, spec, setup)
 
     def persist(
         self,

@@ -76,6 +76,11 @@ class ProgramImage(msgspec.Struct, frozen=True, kw_only=True):
 class OpenProgram:
     """A program whose Python and libraries are loaded in this process.
 
+    Args:
+        image: The program.
+        content: Where its libraries are if the files that it names cannot be seen from here.
+        kind: Its class, where this process has it already; by default the one in the image.
+
     Attributes:
         image: The image from which it was opened.
         program: The program itself.
@@ -83,10 +88,14 @@ class OpenProgram:
         native_call: Returns the last call of a native map, to be made again without Python.
     """
 
-    def __init__(self, image: ProgramImage, content: ContentFolder) -> None:
+    def __init__(
+        self, image: ProgramImage, content: ContentFolder, kind: type[Program] | None = None
+    ) -> None:
         self.image = image
-        _extend_search_path(image.search_path)
-        self.program: Program = class_of_bundle(_python_of(image, content))(**image.parameters)
+        if kind is None:
+            _extend_search_path(image.search_path)
+            kind = class_of_bundle(_python_of(image, content))
+        self.program: Program = kind(**image.parameters)
         self._loaded: list[tuple[LibraryImage, LoadedCode]] = []
         self._functions: dict[str, Callable[..., Any]] = {}
         try:
@@ -230,17 +239,20 @@ def _python_of(image: ProgramImage, content: ContentFolder) -> Bundle:
     return typed.unpacker(Bundle)(_read_checked(path, image.stored.sha256, "Python part"))
 
 
-def open_image(image: ProgramImage, content: ContentFolder = _NO_CONTENT) -> OpenProgram:
+def open_image(
+    image: ProgramImage, content: ContentFolder = _NO_CONTENT, kind: type[Program] | None = None
+) -> OpenProgram:
     """Load a program in this process. This runs code of the user.
 
     Args:
         image: The program.
         content: Where its libraries are if the files that it names cannot be seen from here.
+        kind: Its class, where this process has it already.
 
     Raises:
         ProgramError: The Python part fails to import, or a library is missing or damaged.
     """
-    return OpenProgram(image, content)
+    return OpenProgram(image, content, kind)
 
 
 def _for_this_process(image: ProgramImage) -> Sequence[LibraryImage]:

@@ -152,11 +152,11 @@ class Agent(TreeMember):
         self.post = self.driver.post
         self.all_ready = False
         self.waves: dict[str, Callable[[Contribution], None]] = {
-            "echo": _echo,
+            "echo": echo,
             READY: self._note_readiness,
         }
         self.requests: dict[str, Callable[[IncomingRequest], None]] = {
-            "ping": _ping,
+            "ping": ping,
             READDRESS: self._readdressed,
         }
         self.on_stream_closed: Callable[[int], None] = _ignore
@@ -223,11 +223,13 @@ class Agent(TreeMember):
         self.on_mail(effect)
 
 
-def _echo(contribution: Contribution) -> None:
+def echo(contribution: Contribution) -> None:
+    """Contribute what the wave has brought."""
     contribution.give(contribution.arrived.body, contribution.arrived.payload)
 
 
-def _ping(request: IncomingRequest) -> None:
+def ping(request: IncomingRequest) -> None:
+    """Answer with what was asked."""
     request.give(request.asked.body, request.asked.payload)
 
 

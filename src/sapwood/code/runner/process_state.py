@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from sapwood.code.image import OpenProgram, ProgramImage, open_image
+from sapwood.code.program import Program
 from sapwood.content.refs import ContentFolder
 from sapwood.core.errors import ProcessSpentError
 
@@ -20,12 +21,15 @@ kept: dict[str, Any] = {}
 _versions: dict[tuple[str, str, str], str] = {}
 
 
-def open_version(image: ProgramImage, content: ContentFolder) -> OpenProgram:
+def open_version(
+    image: ProgramImage, content: ContentFolder, kind: type[Program] | None = None
+) -> OpenProgram:
     """Open a program in this runner process, in the one version of it that the process may have.
 
     Args:
         image: The program.
         content: Where its libraries are if its client's files cannot be seen from here.
+        kind: Its class, where this process has it already.
 
     Raises:
         ProcessSpentError: The process has had other libraries of the same program.
@@ -37,4 +41,4 @@ def open_version(image: ProgramImage, content: ContentFolder) -> OpenProgram:
         if _versions.get(program, version) != version:
             raise ProcessSpentError(f"this process has had another version of {image.name}")
     _versions.update(found)
-    return open_image(image, content)
+    return open_image(image, content, kind)
