@@ -151,12 +151,13 @@ class Head:
                 kept.is_denied,
                 self.ledger.note_of_node,
                 cache=self.policy.settings.cache,
+                leads=self._leads,
+                server_starts=self._server_starts,
             )
         except BaseException:
             self.ledger.close()
             self._store.stop()
             raise
-        self.control.issuer.leads = self._leads
 
         def shared() -> bool:
             return self.policy.current.limits.head_machine == "shared"
@@ -182,7 +183,6 @@ class Head:
             lambda: self.policy.current,
             note,
         )
-        self.control.server_starts = self.sessions.server_starts
         self.runs = HeadRuns(
             lambda: self._store.opened,
             folder,
@@ -306,6 +306,10 @@ class Head:
     def part(self, kind: type[Part]) -> Part:
         """Return the part of a class."""
         return next(one for one in self.parts if isinstance(one, kind))
+
+    def _server_starts(self, session: str) -> bool:
+        """Whether the root of a session runs here or soon will; called once the port is open."""
+        return self.sessions.server_starts(session)
 
     def _leads(self) -> bool:
         """Whether this head may serve: of several that share a store, one does."""

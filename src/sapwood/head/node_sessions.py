@@ -23,7 +23,7 @@ _log = logger("head")
 
 
 class NodeSession:
-    """A session of a client on a node: what it should hear goes there."""
+    """Passes reports about a session on a node to its client, which learns of nodes otherwise."""
 
     def __init__(
         self,
@@ -66,21 +66,6 @@ class NodeSession:
         self._exited(self.host, report)
         notice = calls.OfNode(self.host, messages.to_value(report))
         self._service.tell(self.caller, calls.PROCESSES_REPORTED, notice)
-
-    def node_changed(self, *, there: bool, reason: str) -> None:
-        """Do nothing: all clients hear of nodes."""
-
-    def node_removed(self, reason: str) -> None:
-        """Do nothing: all clients hear of nodes."""
-
-    def node_given_up(self, reason: str) -> None:
-        """Do nothing: all clients hear of nodes."""
-
-    def way_lost(self) -> None:
-        """Do nothing: the way from the head is the control tree."""
-
-    def way_back(self) -> None:
-        """Do nothing, either."""
 
 
 class NodeSessions:
@@ -164,7 +149,7 @@ class NodeSessions:
         with self._lock:
             first = not any(one == name for one, _ in self._sessions)
             self._sessions[key] = made
-        self._control.access.join(made)
+        self._control.access.forward(made)
         if first:
             rights = caller.granted
             self._ledger.note_caused(

@@ -27,12 +27,12 @@ class CertificateIssuer:
         registry: The nodes.
         denied: Says whether a node id may not return.
         note: Receives an event for each renewed certificate.
+        leads: Returns whether this head serves: otherwise it signs nothing.
 
     Attributes:
         authority: The authority of the cluster.
         credentials: What the head shows.
         enabled: Whether it signs; the component *authority* can be stopped.
-        leads: Whether this head serves: otherwise it signs nothing.
     """
 
     def __init__(
@@ -42,14 +42,15 @@ class CertificateIssuer:
         registry: NodeRegistry,
         denied: Callable[[str], bool],
         note: NoteEvent,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self.authority = authority
         self.enabled = True
-        self.leads: Callable[[], bool] = lambda: True
         self._life = dt.timedelta(seconds=life)
         self._registry = registry
         self._denied = denied
         self._note = note
+        self._leads = leads
         self.credentials = self._issue()
 
     def _issue(self) -> Credentials:
@@ -77,7 +78,7 @@ class CertificateIssuer:
         Raises:
             CommunicationError: This one does not serve.
         """
-        if not self.leads():
+        if not self._leads():
             raise CommunicationError(
                 "this head does not serve", hint="try again: another one does, or will"
             )

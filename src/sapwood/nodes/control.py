@@ -75,6 +75,8 @@ class ControlTree:
         note: Told of nodes that join, of machines that are refused, and of certificates.
         cache: Where libraries for machines with another Python are kept; without it where
             the settings have it by default.
+        leads: Returns whether this head serves: otherwise it signs nothing.
+        server_starts: Returns whether the root of a session, by its id, runs here or soon will.
 
     Attributes:
         machines: Decides which machines are nodes.
@@ -99,7 +101,10 @@ class ControlTree:
         note: NoteEvent = note_nothing,
         *,
         cache: CacheSettings | None = None,
+        leads: Callable[[], bool] = lambda: True,
+        server_starts: Callable[[str], bool] = lambda _session: False,
     ) -> None:
+        self._server_starts = server_starts
         self.launcher = launcher
         self.hosts = tuple(launcher.hosts) if launcher is not None else ()
         self._settings = settings
@@ -114,7 +119,7 @@ class ControlTree:
         self.registry = NodeRegistry(self.machines.life)
         self.access = ControlAccess(self, self.machines.life, self._sessions)
         self.issuer = CertificateIssuer(
-            authority, settings.certificate_life, self.registry, denied, note
+            authority, settings.certificate_life, self.registry, denied, note, leads
         )
         self.desk = JoinDesk(
             self.machines,
@@ -137,7 +142,6 @@ class ControlTree:
         )
         self._components_listeners: list[Callable[[int, bool], None]] = []
         self._link_listeners: list[Callable[[int, str], None]] = []
-        self.server_starts: Callable[[str], bool] = lambda _session: False
         self._port: HeadPort | None = None
         self._loop: SharedReactor | None = None
         taken = sorted(COMPONENT_NAMES & set(settings.components))
@@ -337,10 +341,6 @@ class ControlTree:
         port.serve_joining(JoinServer(self.issuer.authority.certificate, self.desk.admit, loop))
         port.hold_clients(self._server_starts)
         return port
-
-    def _server_starts(self, session: str) -> bool:
-        """Return the keeper of the sessions; None before the head is complete."""
-        return self.server_starts(session)
 
     def _later(self, seconds: float, function: Callable[..., None], *args: Any) -> None:
         """Call a function later, on the loop of the control tree; before it has one, never.

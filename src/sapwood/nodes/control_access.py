@@ -12,7 +12,7 @@ from sapwood.lifecycle import machine_events as mev
 from sapwood.lifecycle.machine_core import MachineLifecycle
 from sapwood.nodes import messages
 from sapwood.nodes.port import SessionRootPort
-from sapwood.nodes.processes import SessionNodes, SessionOnNode
+from sapwood.nodes.processes import ReportReceiver, SessionNodes, SessionOnNode
 from sapwood.nodes.registry import NodeView
 from sapwood.security.credentials import Credentials
 from sapwood.session.shared_reactor import SharedReactor
@@ -55,21 +55,31 @@ class SessionsOnNodes:
 
     def __init__(self) -> None:
         self._lock = Lock()
+        self._receivers: dict[tuple[str, int], ReportReceiver] = {}
         self._sessions: dict[tuple[str, int], SessionOnNode] = {}
 
     def join(self, session: SessionOnNode) -> None:
-        """Have reports about a session on one node handed to it."""
+        """Hand reports about a session on one node to it, and news of the node."""
         with self._lock:
+            self._receivers[session.name, session.host] = session
             self._sessions[session.name, session.host] = session
 
-    def part(self, session: SessionOnNode) -> None:
-        """Hand no more reports to it."""
+    def forward(self, receiver: ReportReceiver) -> None:
+        """Hand only the reports about a session on one node to a receiver."""
         with self._lock:
-            if self._sessions.get((session.name, session.host)) is session:
-                del self._sessions[session.name, session.host]
+            self._receivers[receiver.name, receiver.host] = receiver
+            self._sessions.pop((receiver.name, receiver.host), None)
+
+    def part(self, receiver: ReportReceiver) -> None:
+        """Hand no more reports to it."""
+        key = (receiver.name, receiver.host)
+        with self._lock:
+            if self._receivers.get(key) is receiver:
+                del self._receivers[key]
+                self._sessions.pop(key, None)
 
     def on(self, hosts: Collection[int] | None = None) -> list[SessionOnNode]:
-        """Return the sessions on some nodes; by default on all."""
+        """Return the sessions that joined, on some nodes; by default on all."""
         with self._lock:
             found = list(self._sessions.values())
         return [one for one in found if hosts is None or one.host in hosts]
@@ -78,9 +88,9 @@ class SessionsOnNodes:
         """Hand on what a node reports of the processes of a session."""
         report = messages.from_value(value, messages.ProcessesReported)
         with self._lock:
-            session = self._sessions.get((report.session, rank))
-        if session is not None:
-            session.heard(report)
+            receiver = self._receivers.get((report.session, rank))
+        if receiver is not None:
+            receiver.heard(report)
 
     def notify(self, order: mev.NotifySessions) -> None:
         """Notify the sessions on a node of its new state."""
@@ -108,6 +118,7 @@ class ControlAccess:
         self._control = control
         self._life = life
         self.join = sessions.join
+        self.forward = sessions.forward
         self.part = sessions.part
 
     def source(self, *, owned: bool = False) -> NodeSource:

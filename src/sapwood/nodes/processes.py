@@ -75,8 +75,8 @@ TRANSITIONS = StateTable(
 """(state, event) → next state. Orders wait in all states but OPEN, and in OVER they are dropped."""
 
 
-class SessionOnNode(Protocol):
-    """What hears of the processes of a session on a node.
+class ReportReceiver(Protocol):
+    """Receives the reports of the processes of a session on a node.
 
     Attributes:
         name: Of the session.
@@ -88,6 +88,10 @@ class SessionOnNode(Protocol):
 
     def heard(self, report: messages.ProcessesReported) -> None:
         """Take in what the node reports."""
+
+
+class SessionOnNode(ReportReceiver, Protocol):
+    """Receives also news of the node, and of the way to it."""
 
     def node_changed(self, *, there: bool, reason: str) -> None:
         """Take in that the node is gone, or that a new daemon is there in its place."""
