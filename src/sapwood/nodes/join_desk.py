@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from sapwood.core.errors import CommunicationError, SapwoodError, SecurityError
+from sapwood.core.failures import as_error, log_failure
 from sapwood.core.futures import CallerFuture
 from sapwood.core.hostset import fold_hosts
 from sapwood.environment.settings import NodeSettings, RestartSettings
@@ -171,7 +172,10 @@ class JoinDesk:
         def end(admitted: Callable[[], JoinAnswer]) -> None:
             try:
                 made = admitted()
-            except SapwoodError as error:
+            except Exception as exception:  # noqa: BLE001 - the machine gets an answer
+                error = as_error(exception, "a machine that joins")
+                if error is not exception:
+                    log_failure("admitting a machine", exception)
                 self._turned_away(request, address, error)
                 answer.set_exception(error)
                 return
@@ -186,7 +190,7 @@ class JoinDesk:
         def redeem(token: Invitation) -> None:
             try:
                 record = self._tokens.redeem(token, request.facts.name)
-            except SapwoodError as error:
+            except Exception as error:  # noqa: BLE001 - the machine gets an answer
                 self._later(0.0, end, partial(_raise, error))
             else:
                 self._later(0.0, end, partial(self._by_token, request, record))
@@ -196,7 +200,7 @@ class JoinDesk:
             return answer
         try:
             token = self._checked_token(request)
-        except SapwoodError as error:
+        except Exception as error:  # noqa: BLE001 - the machine gets an answer
             end(partial(_raise, error))
         else:
             self._off_loop("sapwood-redeem", redeem, token)
@@ -321,7 +325,7 @@ class JoinDesk:
             raise SecurityError("the node was removed", hint="join with a new token")
 
 
-def _raise(error: SapwoodError) -> NoReturn:
+def _raise(error: Exception) -> NoReturn:
     raise error
 
 
