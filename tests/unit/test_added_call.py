@@ -15,7 +15,7 @@ import pytest
 from sapwood.core.errors import ProtocolError
 from sapwood.head import calls
 from sapwood.head.parts import nodes
-from sapwood.head.protocol.call import HeadCall
+from sapwood.head.protocol.call import HeadCall, Http
 from sapwood.head.protocol.framing import raw
 from sapwood.server.declared import declared_endpoint
 from sapwood.server.openapi import document
@@ -72,6 +72,18 @@ def test_the_endpoint_follows(added: HeadCall[..., Any]) -> None:
         return msgspec.json.encode(await endpoint.handler(asked))
 
     assert asyncio.run(answer()) == b'{"names":["n2"]}'
+
+
+def test_two_calls_may_have_the_same_member_in_their_answers(added: HeadCall[..., Any]) -> None:
+    assert added.http is not None
+    every = nodes.Nodes.every
+    http = Http("GET", "/nodes", key=added.http.key)
+    both = [
+        declared_endpoint("/api/v1", added, added.http),
+        declared_endpoint("/api/v1", every, http),
+    ]
+    answers = document(both, "1")["components"]["schemas"]
+    assert {"NodeNamesAnswer", "NodesAnswer"} <= answers.keys()
 
 
 def test_the_entry_of_the_reference_follows(added: HeadCall[..., Any]) -> None:

@@ -31,7 +31,7 @@ def declared_endpoint(prefix: str, call: HeadCall[..., Any], http: Http) -> Endp
     answer: Any = call.answer
     if http.key:
         answer = msgspec.defstruct(
-            f"{http.key.capitalize()}Answer", [(http.key, call.answer)], frozen=True
+            f"{_title(call.name)}Answer", [(http.key, call.answer)], frozen=True
         )
 
     async def handler(asked: ApiRequest) -> Any:
@@ -93,3 +93,8 @@ def parameter_meanings(call: HeadCall[..., Any]) -> dict[str, str]:
         elif name:
             found[name] += f" {words}"
     return found
+
+
+def _title(name: str) -> str:
+    """Return the name of a call as a part of the name of a struct, which no other call has."""
+    return "".join(word.capitalize() for word in re.split(r"[._]", name))
