@@ -18,9 +18,9 @@ import typer
 from typer.testing import CliRunner
 
 from sapwood.activity import agent_requests
-from sapwood.cli import token
+from sapwood.cli import main
 from sapwood.cli.declared import declared
-from sapwood.cli.lazy import LazyEntry, LazyGroup
+from sapwood.cli.lazy import LazyGroup
 from sapwood.client.declared_arguments import with_fields
 from sapwood.code import run_spec
 from sapwood.core.errors import InputError
@@ -105,10 +105,10 @@ def test_the_setting_has_a_key_and_reads_units() -> None:
 
 def test_the_command_is_loaded_when_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("sapwood.cli.greet")
-    names = made("", COMMAND, vars(token))
+    names = made("", COMMAND, {})
     module.greet = names["greet"]  # type: ignore[attr-defined]
     entry = ast.parse("{" + ENTRY + "}", mode="eval")
-    entries = eval(compile(entry, PAGE.name, "eval"), {"LazyEntry": LazyEntry})  # noqa: S307 - our page
+    entries = eval(compile(entry, PAGE.name, "eval"), vars(main))  # noqa: S307 - our page
 
     class Group(LazyGroup):
         pass
