@@ -27,9 +27,10 @@ test: $(VENV)/with-test ## run the unit, integration and system tests
 	$(BIN)/python -m compileall -q src extras
 	$(PYTEST)
 
-# The tests to repeat while a change is written: one module at a time, and the simulator.
+# The tests to repeat while a change is written, without those that CONTRIBUTING.md calls slow.
+# As many workers as cores, because these tests hardly wait, and each worker imports all of them.
 quick: $(VENV)/with-test ## run the unit tests and the simulations that are fast
-	$(PYTEST) tests/unit tests/simulation -m "not nightly and not slow"
+	$(PYTEST) -n auto tests/unit tests/simulation -m "not nightly and not slow"
 
 check: $(VENV)/with-check ## check format, lint, types, layers, spelling and prose
 	$(BIN)/ruff format --check

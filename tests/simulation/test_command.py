@@ -27,6 +27,7 @@ def test_the_table_has_every_figure() -> None:
     assert "restarts" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_broken_invariant_is_told_with_the_command_that_repeats_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -42,6 +43,7 @@ def test_a_broken_invariant_is_told_with_the_command_that_repeats_it(
 
 @pytest.mark.row("D-6")
 @pytest.mark.parametrize("what", ["waves", "streams", "groups", "messages"])
+@pytest.mark.slow
 def test_what_is_simulated_and_what_goes_wrong_are_options(what: str) -> None:
     words = (
         f"--what {what} --seeds 2 --agents 20 --fanout 3 --waves 2 --crash 0.001 --json "

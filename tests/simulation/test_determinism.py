@@ -53,12 +53,14 @@ def first() -> list[str]:
 
 
 @pytest.mark.row("D-6")
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_course_twice_in_one_process(first: list[str]) -> None:
     assert digests() == first
     assert len(set(first)) == len(first)
 
 
 @pytest.mark.row("D-6")
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_course_in_processes_that_hash_differently(
     first: list[str],
 ) -> None:

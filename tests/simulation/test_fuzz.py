@@ -17,6 +17,7 @@ from sapwood_simulation.fuzz import FuzzError, fuzz
 from sapwood_simulation.hostile import HostilePeer
 
 
+@pytest.mark.slow
 def test_hostile_frames_do_no_harm() -> None:
     report = fuzz(3_000, seed=11)
     assert report.frames >= 3_000
@@ -27,6 +28,7 @@ def test_hostile_frames_do_no_harm() -> None:
     ("owner", "check"),
     [(UnsynchronisedWaves, "_must_be_of_one"), (PeerTable, "must_be_parent")],
 )
+@pytest.mark.slow
 def test_a_check_that_is_missing_is_found(
     owner: type, check: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,6 +48,7 @@ def test_places_that_are_said_to_be_below_themselves_do_no_harm() -> None:
     assert fuzz(20_000, seed=424242).frames >= 20_000
 
 
+@pytest.mark.slow
 def test_the_frames_are_of_every_kind() -> None:
     source = HostilePeer(3)
     kinds: set[type] = set()
@@ -79,6 +82,7 @@ def test_a_place_that_is_slow_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         fuzz(100)
 
 
+@pytest.mark.slow
 def test_a_place_that_keeps_memory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz_module, "MAX_GROWTH", -(2**40))
     with pytest.raises(FuzzError, match="has grown"):

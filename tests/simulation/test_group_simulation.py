@@ -49,6 +49,7 @@ def drawn(seed: int) -> SimulationOptions:
         *(pytest.param(one, marks=pytest.mark.nightly) for one in range(BLOCKS - NIGHTLY, BLOCKS)),
     ],
 )
+@pytest.mark.slow
 def test_groups_complete_or_name_who_is_gone(block: int, apart: Apart) -> None:
     seeds = range(block * SEEDS_OF_A_BLOCK, (block + 1) * SEEDS_OF_A_BLOCK)
 
@@ -120,6 +121,7 @@ one that waited for a member which was elsewhere by then."""
 @pytest.mark.parametrize(
     ("what", "faults"), LEFT, ids=["turn", "former", "lost", "moved", "number", "empty", "waiting"]
 )
+@pytest.mark.slow
 def test_courses_of_events_that_left_an_entry_behind(what: dict[str, Any], faults: Faults) -> None:
     GroupSimulation(SimulationOptions(**what, faults=faults)).run()
 
@@ -133,6 +135,7 @@ def until_one_fails(agents: int, fanout: int) -> None:
         GroupSimulation(options).run()
 
 
+@pytest.mark.slow
 def test_a_place_that_says_nothing_of_a_disturbance_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -142,6 +145,7 @@ def test_a_place_that_says_nothing_of_a_disturbance_is_found(
         until_one_fails(agents=12, fanout=2)
 
 
+@pytest.mark.slow
 def test_a_value_that_is_counted_in_two_attempts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     original = GroupRecovery._begin
 

@@ -22,6 +22,7 @@ def killed_at(change: str, step: int, victims: tuple[str, ...]) -> str:
 
 @pytest.mark.row("C3-SESS-1", "C3-SESS-2")
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.slow
 def test_killed_at_some_steps_a_session_is_as_before_or_as_after(change: str) -> None:
     for step, victims in zip(range(1, 60, 12), itertools.cycle(VICTIMS)):
         outcome = killed_at(change, step, victims)

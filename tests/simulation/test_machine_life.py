@@ -469,6 +469,7 @@ class World:
 
 
 @pytest.mark.parametrize("block", range(10))
+@pytest.mark.slow
 def test_machines_return_while_agents_move(block: int) -> None:
     moves = 0
     for seed in range(20 * block, 20 * block + 20):

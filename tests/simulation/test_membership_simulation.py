@@ -42,6 +42,7 @@ def simulated(seed: int, faults: Faults = FAULTS) -> MembershipReport:
 @pytest.mark.parametrize(
     "block", [0, 1, *(pytest.param(one, marks=pytest.mark.nightly) for one in range(2, 20))]
 )
+@pytest.mark.slow
 def test_each_wave_has_who_was_there_when_it_began_exactly_once(
     block: int, apart: Callable[[Callable[[], Any]], Any]
 ) -> None:
@@ -78,6 +79,7 @@ def test_a_wave_without_somebody_who_is_there_is_found(monkeypatch: pytest.Monke
         until_one_fails()
 
 
+@pytest.mark.slow
 def test_a_place_that_is_not_told_what_it_missed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(_epochs: Epochs, _rank: int) -> Effects:
         return []

@@ -24,6 +24,7 @@ BLOCK = 6
 @pytest.mark.parametrize(
     "block", [0, *(pytest.param(one, marks=pytest.mark.nightly) for one in range(1, 40))]
 )
+@pytest.mark.slow
 def test_waves_over_two_sessions_are_whole_and_both_sides_agree(
     block: int, apart: Callable[[Callable[[], Any]], Any]
 ) -> None:
@@ -43,6 +44,7 @@ def test_without_faults_each_wave_is_whole_or_its_session_was_split_off() -> Non
     assert report.waves > 30
 
 
+@pytest.mark.slow
 def test_no_fresh_seed_breaks_an_invariant(fresh_seed: int) -> None:
     for seed in range(fresh_seed, fresh_seed + 3):
         try:
@@ -175,6 +177,7 @@ def until_one_fails() -> None:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=list(MISTAKES))
+@pytest.mark.slow
 def test_a_mistake_is_found(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake.make(monkeypatch)
     with pytest.raises(InvariantError, match=mistake.found):

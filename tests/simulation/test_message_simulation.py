@@ -72,6 +72,7 @@ def test_the_drawn_trees_have_50_to_200_places() -> None:
         *(pytest.param(one, marks=pytest.mark.nightly) for one in range(BLOCKS - NIGHTLY, BLOCKS)),
     ],
 )
+@pytest.mark.slow
 def test_messages_are_once_and_in_order(block: int, apart: Apart) -> None:
     seeds = range(block * SEEDS_OF_A_BLOCK, (block + 1) * SEEDS_OF_A_BLOCK)
     reports = apart(lambda: [MessageSimulation(drawn(seed)).run() for seed in seeds])
@@ -84,6 +85,7 @@ def test_messages_are_once_and_in_order(block: int, apart: Apart) -> None:
     assert sum(report.attached for report in reports) > 8
 
 
+@pytest.mark.slow
 def test_without_faults_nothing_fails_and_no_process_is_lost() -> None:
     for seed in range(2):
         faults = Faults(sever=0.01, drop=0.05, duplicate=0.05, reorder=0.05)
@@ -95,6 +97,7 @@ def test_without_faults_nothing_fails_and_no_process_is_lost() -> None:
 
 @pytest.mark.row("C2-ORDER")
 @pytest.mark.parametrize("seed", [5074, 5249, 5363])
+@pytest.mark.slow
 def test_courses_of_events_that_gave_messages_up(seed: int) -> None:
     faults = Faults(
         crash=0.0005,
@@ -184,6 +187,7 @@ def test_agents_below_a_junction_that_was_cut_off_can_write_to_who_was_replaced(
     MessageSimulation(options).run()
 
 
+@pytest.mark.slow
 def test_a_place_that_everybody_takes_for_gone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake on purpose: returned places are not announced."""
     original = MembershipNotices.announce
@@ -196,6 +200,7 @@ def test_a_place_that_everybody_takes_for_gone_is_found(monkeypatch: pytest.Monk
         until_one_fails()
 
 
+@pytest.mark.slow
 def test_a_message_that_was_acknowledged_and_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     original = PointToPoint.arrived
 

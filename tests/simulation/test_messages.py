@@ -248,6 +248,7 @@ def run_without_restarts(*, seeds: int) -> None:
 
 @pytest.mark.row("C2-ORDER")
 @pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.slow
 def test_messages_arrive_once_and_in_order(block: int) -> None:
     for seed in range(block * SEEDS_OF_A_BLOCK, (block + 1) * SEEDS_OF_A_BLOCK):
         chaos = Chaos(seed)
@@ -256,10 +257,12 @@ def test_messages_arrive_once_and_in_order(block: int) -> None:
 
 
 @pytest.mark.row("C2-ORDER")
+@pytest.mark.slow
 def test_without_restarts_nothing_fails() -> None:
     run_without_restarts(seeds=50)
 
 
+@pytest.mark.slow
 def test_a_lost_receipt_that_is_taken_for_a_lost_message_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -34,6 +34,7 @@ def simulated(seed: int, faults: Faults = FAULTS) -> NodeReport:
 @pytest.mark.parametrize(
     "block", [0, *(pytest.param(one, marks=pytest.mark.nightly) for one in range(1, 20))]
 )
+@pytest.mark.slow
 def test_orders_are_done_once_and_machines_come_again(
     block: int, apart: Callable[[Callable[[], Any]], Any]
 ) -> None:
@@ -70,6 +71,7 @@ def test_a_head_that_does_not_wait_for_a_lost_node_is_found(
         until_one_fails()
 
 
+@pytest.mark.slow
 def test_a_node_that_is_shut_out_because_an_answer_got_lost_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

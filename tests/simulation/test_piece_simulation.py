@@ -35,6 +35,7 @@ def simulated(seed: int, faults: Faults = FAULTS) -> SimulationReport:
 @pytest.mark.parametrize(
     "block", [0, 1, 2, *(pytest.param(one, marks=pytest.mark.nightly) for one in (3, 4))]
 )
+@pytest.mark.slow
 def test_each_piece_of_each_contribution_counts_once(
     block: int, apart: Callable[[Callable[[], Any]], Any]
 ) -> None:
@@ -44,6 +45,7 @@ def test_each_piece_of_each_contribution_counts_once(
     assert sum(report.severed for report in reports) > 10
 
 
+@pytest.mark.slow
 def test_without_faults_all_goes_at_once() -> None:
     for seed in range(20):
         assert simulated(seed, Faults()).seconds < 5.0
@@ -55,6 +57,7 @@ def until_one_fails(first: int = 0) -> None:
         simulated(seed)
 
 
+@pytest.mark.slow
 def test_pieces_of_two_attempts_that_are_put_together_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -64,12 +67,14 @@ def test_pieces_of_two_attempts_that_are_put_together_are_found(
         until_one_fails()
 
 
+@pytest.mark.slow
 def test_an_offer_that_is_not_taken_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AdvertisedContributions, "child_left", lambda _offers, _stream, _child: [])
     with pytest.raises(InvariantError, match="no progress"):
         until_one_fails(30)
 
 
+@pytest.mark.slow
 def test_a_place_that_does_not_go_on_with_its_next_parent_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

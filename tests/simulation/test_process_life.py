@@ -244,6 +244,7 @@ class World:
 
 
 @pytest.mark.parametrize("block", range(10))
+@pytest.mark.slow
 def test_whatever_happens_it_comes_to_rest(block: int) -> None:
     for seed in range(30 * block, 30 * block + 30):
         try:

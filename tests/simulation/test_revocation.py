@@ -34,6 +34,7 @@ HANDLING = 40e-6
         pytest.param(flat(ENDPOINTS), id="flat", marks=pytest.mark.nightly),
     ],
 )
+@pytest.mark.slow
 def test_a_credential_is_refused_by_ten_thousand_endpoints_within_a_second(tree: Tree) -> None:
     """Each takes the update out of a wave into its list, and refuses who shows the credential."""
     issuer = Issuer.create()

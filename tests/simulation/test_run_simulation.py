@@ -112,6 +112,7 @@ MISTAKES: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str, Faults]] = 
 
 
 @pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.slow
 def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make, found, faults = MISTAKES[name]
     make(monkeypatch)

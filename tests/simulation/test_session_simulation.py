@@ -39,6 +39,7 @@ def simulated(seed: int, faults: Faults = FAULTS) -> SessionReport:
 @pytest.mark.parametrize(
     "block", [0, *(pytest.param(one, marks=pytest.mark.nightly) for one in range(1, 20))]
 )
+@pytest.mark.slow
 def test_sessions_lose_nothing_and_are_never_between(
     block: int, apart: Callable[[Callable[[], Any]], Any]
 ) -> None:
@@ -287,6 +288,7 @@ def test_a_session_that_is_written_down_after_its_root_began_is_found(
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=list(MISTAKES))
+@pytest.mark.slow
 def test_a_mistake_is_found(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake.make(monkeypatch)
     with pytest.raises(InvariantError, match=mistake.found):

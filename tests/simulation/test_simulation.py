@@ -60,6 +60,7 @@ def test_the_drawn_trees_have_50_to_200_places() -> None:
     assert 50 <= min(sizes) <= max(sizes) <= 200
 
 
+@pytest.mark.slow
 def test_two_simulations_do_not_meet() -> None:
     first, second = Simulation(drawn(4)), Simulation(drawn(5))
     assert first.run() == Simulation(drawn(4)).run()
@@ -81,6 +82,7 @@ def run_with(faults: Faults, *, seeds: int) -> None:
         *(pytest.param(one, marks=pytest.mark.nightly) for one in range(BLOCKS - NIGHTLY, BLOCKS)),
     ],
 )
+@pytest.mark.slow
 def test_every_wave_has_every_agent_once(block: int, apart: Apart) -> None:
     seeds = range(block * SEEDS_OF_A_BLOCK, (block + 1) * SEEDS_OF_A_BLOCK)
     reports = apart(lambda: [Simulation(drawn(seed)).run() for seed in seeds])
@@ -100,6 +102,7 @@ def test_what_fails_apart_fails_here(apart: Apart) -> None:
         apart(fail)
 
 
+@pytest.mark.slow
 def test_broken_connections_cost_no_process() -> None:
     for seed in range(30):
         options = SimulationOptions(
@@ -111,6 +114,7 @@ def test_broken_connections_cost_no_process() -> None:
 
 
 @pytest.mark.row("D-2")
+@pytest.mark.slow
 def test_spare_junctions_take_over_and_give_back() -> None:
     reports = []
     for seed in range(30):
@@ -151,6 +155,7 @@ def test_a_clogged_link_is_taken_for_a_hung_process_on_one_side_or_both() -> Non
     assert sum(report.attached for report in reports) > 0
 
 
+@pytest.mark.slow
 def test_processes_that_stop_before_they_join_and_zygotes_that_stop_are_replaced() -> None:
     faults = Faults(crash=0.0005, stall=0.2, halt=0.001, pause_seconds=6.0)
     options = [
@@ -203,6 +208,7 @@ def test_the_same_seed_is_the_same_course_of_events() -> None:
         pytest.param(10_000, marks=[pytest.mark.nightly, pytest.mark.timeout(1200)]),
     ],
 )
+@pytest.mark.slow
 def test_thousands_of_agents_of_which_one_in_a_hundred_crashes(agents: int, apart: Apart) -> None:
     """The larger tree takes minutes."""
     options = SimulationOptions(
@@ -213,6 +219,7 @@ def test_thousands_of_agents_of_which_one_in_a_hundred_crashes(agents: int, apar
     assert report.crashes > agents // 200
 
 
+@pytest.mark.slow
 def test_a_wave_that_counts_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake on purpose: a place that was given up still counts when its answer comes."""
     original = Wave.drop
@@ -241,6 +248,7 @@ def test_an_exception_of_the_protocol_names_its_seed(monkeypatch: pytest.MonkeyP
     assert isinstance(caught.value.__cause__, KeyError)
 
 
+@pytest.mark.slow
 def test_a_wave_that_is_not_repeated_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake on purpose: a reattached place is not asked for missing contributions."""
     monkeypatch.setattr(Streams, "places_came", lambda _streams, _ranks: [])

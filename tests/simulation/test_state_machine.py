@@ -105,7 +105,7 @@ class Waves(RuleBasedStateMachine):
 
 
 class TestWaves(Waves.TestCase):  # type: ignore[misc, valid-type]  # hypothesis makes the class
-    pytestmark = pytest.mark.row("D-2")
+    pytestmark = [pytest.mark.row("D-2"), pytest.mark.slow]  # noqa: RUF012 - pytest wants a list
     settings = settings(
         max_examples=75,
         phases=[Phase.generate],
@@ -115,6 +115,7 @@ class TestWaves(Waves.TestCase):  # type: ignore[misc, valid-type]  # hypothesis
     )
 
 
+@pytest.mark.slow
 def test_a_wave_that_counts_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake on purpose: the answer of a lost child is accepted all the same."""
     original = Wave.drop

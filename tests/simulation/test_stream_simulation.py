@@ -68,6 +68,7 @@ def name(kind: StreamKind) -> str:
 @pytest.mark.row("C3-STREAM")
 @pytest.mark.parametrize("first", [0, pytest.param(SEEDS // 2, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", KINDS, ids=name)
+@pytest.mark.slow
 def test_contributions_count_once_and_waves_name_who_is_in_them(
     kind: StreamKind, first: int
 ) -> None:
@@ -87,6 +88,7 @@ UPDATED = [
     ("first", "seeds"), [(0, 1), pytest.param(1, 12, marks=pytest.mark.nightly)]
 )
 @pytest.mark.parametrize("kind", UPDATED, ids=name)
+@pytest.mark.slow
 def test_waves_go_through_one_version_of_filters_while_their_code_is_replaced(
     kind: StreamKind, first: int, seeds: int
 ) -> None:
@@ -121,6 +123,7 @@ def test_parameters_that_are_forgotten_too_early_are_found(monkeypatch: pytest.M
 
 @pytest.mark.row("C2-RED")
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.sync == "time-out"], ids=name)
+@pytest.mark.slow
 def test_a_wave_that_was_asked_for_by_name_is_over_in_time_below(kind: StreamKind) -> None:
     """A junction waited for an agent that hung, and the one beside it was late above."""
     simulated(kind, 5)
@@ -135,6 +138,7 @@ def test_a_wave_may_be_over_before_its_time_when_a_place_below_passed_it_on_in_t
 
 @pytest.mark.row("C2-RED")
 @pytest.mark.parametrize("own", [False, True], ids=["plain", "own"])
+@pytest.mark.slow
 def test_places_that_wait_too_short_are_found(
     monkeypatch: pytest.MonkeyPatch, *, own: bool
 ) -> None:
@@ -145,6 +149,7 @@ def test_places_that_wait_too_short_are_found(
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=name)
+@pytest.mark.slow
 def test_without_faults_nobody_is_lost(kind: StreamKind) -> None:
     simulation = simulated(kind, 1, Faults())
     assert simulation.failed == []
@@ -153,6 +158,7 @@ def test_without_faults_nobody_is_lost(kind: StreamKind) -> None:
     assert simulation.counted >= (0.3 if kind.sync == "time-out" else 1.0)
 
 
+@pytest.mark.slow
 def test_the_simulations_see_what_they_are_about() -> None:
     kind = StreamKind(sync="time-out", late="next", on_loss="partial", own_filters=True)
     runs = [simulated(kind, seed) for seed in (*range(SEEDS), 13)]
@@ -169,6 +175,7 @@ EMITTING = StreamKind(sync="none")
 @pytest.mark.row("D-2")
 @pytest.mark.parametrize("own", [False, True], ids=["plain", "own"])
 @pytest.mark.parametrize("first", [0, pytest.param(SEEDS // 2, marks=pytest.mark.nightly)])
+@pytest.mark.slow
 def test_what_agents_send_unasked_arrives_once_and_in_order(first: int, *, own: bool) -> None:
     faults = Faults(crash=0.001, sever=0.003, clog=0.001, partition=0.0005, pause=0.0003)
     kind = StreamKind(sync="none", own_filters=own)
@@ -176,12 +183,14 @@ def test_what_agents_send_unasked_arrives_once_and_in_order(first: int, *, own: 
     assert sum(len(sent) for run in runs for sent in run.pushed.values()) > 500
 
 
+@pytest.mark.slow
 def test_a_place_that_does_not_send_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PushContributions, "again", lambda _emissions, _stream: [])
     with pytest.raises(InvariantError, match="no progress"):
         until_one_fails(EMITTING)
 
 
+@pytest.mark.slow
 def test_a_value_that_is_taken_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PushReceived, "takes", lambda _heard, _number: True)
     with pytest.raises(InvariantError, match=r"at another time|twice"):
@@ -206,6 +215,7 @@ def test_a_contribution_that_is_counted_twice_is_found(monkeypatch: pytest.Monke
         until_one_fails(StreamKind(sync="time-out", late="next"))
 
 
+@pytest.mark.slow
 def test_a_late_contribution_that_is_lost_on_its_way_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -215,6 +225,7 @@ def test_a_late_contribution_that_is_lost_on_its_way_is_found(
 
 
 @pytest.mark.row("D-2")
+@pytest.mark.slow
 def test_late_contributions_count_once_when_links_break_and_places_move() -> None:
     """One that had been counted on another way was put together with others, and counted again."""
     moving = Faults(pause=0.0005, sever=0.003, clog=0.001, partition=0.0005)
@@ -243,6 +254,7 @@ def test_a_quiet_stream_that_moves_is_found(monkeypatch: pytest.MonkeyPatch) -> 
         until_one_fails(StreamKind(sweeps=1.0, pipelined=8))
 
 
+@pytest.mark.slow
 def test_the_message_says_how_to_have_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Wave, "accepts", lambda _wave, _child, _attempt: False)
     with pytest.raises(InvariantError, match=r"--what streams --seed 3 .* --own-filters"):
@@ -294,6 +306,7 @@ def test_a_wave_that_is_over_before_its_time_is_found(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("faults", [Faults(), Faults(sever=0.0005)], ids=["none", "elsewhere"])
+@pytest.mark.slow
 def test_a_failure_that_names_an_agent_which_lives_is_found(
     faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:

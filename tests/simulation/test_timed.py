@@ -39,5 +39,6 @@ def test_links_may_differ() -> None:
 
 
 @pytest.mark.row("D-6")
+@pytest.mark.slow
 def test_ten_thousand_agents_are_quick_to_simulate() -> None:
     assert wave_seconds(kary(10_000, 16)) == pytest.approx(8e-3)

@@ -226,10 +226,12 @@ def _users(what: str) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_only_futures_that_are_safe_to_complete_are_made() -> None:
     assert _users("Future") == set(PLAIN_FUTURES)
 
 
+@pytest.mark.slow
 def test_callbacks_of_futures_are_added_by_functions_that_keep_them_off_event_loops() -> None:
     assert _users("add_done_callback") == set(CALLBACKS)
 
@@ -325,6 +327,7 @@ class One:
 
 
 @pytest.mark.parametrize("package", SMALL_CLASSES)
+@pytest.mark.slow
 def test_no_class_is_several_things(package: str) -> None:
     large = {}
     for path in (HOMES[0] / package).rglob("*.py"):

@@ -84,6 +84,7 @@ def test_each_endpoint_has_a_state() -> None:
     )
 
 
+@pytest.mark.slow
 def test_each_version_of_a_protocol_or_format_has_a_state() -> None:
     is_version = re.compile(r"_?(\w+_)?(VERSION|FORMAT|MAGIC)$")
     found = {

@@ -92,6 +92,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_a_driver_that_nobody_knows_ends_when_the_next_one_begins(record: Path) -> None:
     words = [sys.executable, "-c", HOLDER, str(record)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as former:

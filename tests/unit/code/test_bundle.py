@@ -14,6 +14,7 @@ PARTS = st.lists(st.tuples(st.text(max_size=4), st.binary(max_size=4)), max_size
 
 
 @given(PARTS, PARTS)
+@pytest.mark.slow
 def test_only_equal_lists_of_parts_have_the_same_digest(
     a: list[tuple[str, bytes]], b: list[tuple[str, bytes]]
 ) -> None:

@@ -34,6 +34,7 @@ def busy_interpreter() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("busy_interpreter")
+@pytest.mark.slow
 def test_syntax_trees_are_built_in_any_number_of_threads() -> None:
     # CPython 3.11 raises "AST constructor recursion depth mismatch" without a lock around it.
     data = inspect.getsource(python_module).encode()

@@ -69,6 +69,7 @@ def in_a_fork(work: Callable[[], None]) -> None:
     st.sampled_from([PAGE, 16 * PAGE, 2 * MIB]),
     st.sampled_from([0, PAGE, 8 * MIB]),
 )
+@pytest.mark.slow
 def test_reserved_space_is_aligned_and_has_its_margins(
     pages: int, alignment: int, margin: int
 ) -> None:
@@ -118,6 +119,7 @@ def test_without_the_right_to_write_a_view_is_read_only(file: int) -> None:
     assert bytes(view[:3]) == b"abc"
 
 
+@pytest.mark.slow
 def test_it_stays_mapped_as_long_as_somebody_looks_at_it(file: int) -> None:
     view = address_space.mapped(file, 16 * PAGE, WRITABLE, mmap.MAP_SHARED, alignment=2 * MIB)
     part = view[2:100]

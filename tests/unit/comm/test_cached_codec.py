@@ -181,6 +181,7 @@ NUMBERS = st.one_of(st.integers(-(2**64), 2**65), st.floats(), st.booleans(), st
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS, st.integers(0, 3)), min_size=2, max_size=6))
 @settings(max_examples=150)
+@pytest.mark.slow
 def test_values_one_after_the_other(items: list[tuple[Any, Any, int]]) -> None:
     encoder = CachedEncoder()
     for first, second, size in items:

@@ -55,6 +55,7 @@ def requests_between_all(network: Network) -> int:
 
 
 @given(shapes, seeds, st.sampled_from([1, 300, 2000]))
+@pytest.mark.slow
 def test_no_tree_locks_up_however_little_credit_there_is(
     tree: Tree, seed: int, window: int
 ) -> None:
@@ -73,6 +74,7 @@ def test_no_tree_locks_up_however_little_credit_there_is(
 
 
 @given(shapes, seeds, st.sampled_from([1, 2000, 10**6]))
+@pytest.mark.slow
 def test_cut_connections_lose_nothing_and_double_nothing(
     tree: Tree, seed: int, window: int
 ) -> None:

@@ -81,6 +81,7 @@ def instances(kind: type[Any]) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @given(st.data())
+@pytest.mark.slow
 def test_every_message_arrives_as_it_was_sent(kind: type[Any], data: st.DataObject) -> None:
     message = data.draw(instances(kind))
     again = msg.decode(msg.encode(message))

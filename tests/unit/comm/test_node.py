@@ -63,6 +63,7 @@ def check_waves(network: Network, members: list[int], factors: list[float]) -> N
 
 
 @given(shapes, seeds)
+@pytest.mark.slow
 def test_waves_over_any_tree_give_what_numpy_gives(tree: Tree, seed: int) -> None:
     network = Network(tree, seed, answer)
     network.start()
@@ -185,6 +186,7 @@ def test_the_payload_of_a_wave_is_released_when_the_wave_is_complete() -> None:
 
 @settings(deadline=None)
 @given(shapes, seeds, st.data())
+@pytest.mark.slow
 def test_a_wave_survives_any_loss_and_has_everybody_exactly_once(
     tree: Tree, seed: int, data: st.DataObject
 ) -> None:

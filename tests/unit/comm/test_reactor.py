@@ -266,6 +266,7 @@ def test_cancelled_timers_do_not_stay() -> None:
     assert called == list(range(100))
 
 
+@pytest.mark.slow
 def test_a_million_cancelled_timers_take_no_memory() -> None:
     reactor = Reactor()
     most = 0

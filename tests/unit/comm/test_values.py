@@ -137,6 +137,7 @@ def test_structures_keep_their_layout(dtype: np.dtype[Any]) -> None:
 
 
 @given(st.lists(arrays, min_size=2, max_size=4))
+@pytest.mark.slow
 def test_every_array_of_a_payload_is_aligned(several: list[np.ndarray[Any, Any]]) -> None:
     encoded = values.encode(several)
     assert all(offset % ALIGNMENT == 0 for offset in encoded.offsets)
@@ -144,6 +145,7 @@ def test_every_array_of_a_payload_is_aligned(several: list[np.ndarray[Any, Any]]
 
 
 @given(st.lists(arrays, max_size=4))
+@pytest.mark.slow
 def test_the_parts_of_a_payload_are_the_payload(several: list[np.ndarray[Any, Any]]) -> None:
     encoded = values.encode(several)
     put_together = bytearray(encoded.nbytes)
@@ -340,6 +342,7 @@ def test_extensions_nested_without_end_are_a_protocol_error() -> None:
 
 @settings(max_examples=500)
 @given(st.binary(max_size=200), st.binary(max_size=64))
+@pytest.mark.slow
 def test_random_bytes_are_a_value_or_a_protocol_error(body: bytes, payload: bytes) -> None:
     with contextlib.suppress(ProtocolError):
         values.decode(body, payload)

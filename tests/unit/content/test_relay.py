@@ -310,6 +310,7 @@ def test_a_junction_holds_little_of_what_it_passes_on(
     world.close()
 
 
+@pytest.mark.slow
 def test_a_place_that_stops_reading_delays_no_other_place(world: World) -> None:
     """It has several pieces of content under way, as work that needs them has begun together."""
     world.process(20, 20, 10)
@@ -447,6 +448,7 @@ def test_nonsense_is_refused(world: World, asked: Any) -> None:
 @pytest.mark.parametrize(
     "seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 40))]
 )
+@pytest.mark.slow
 def test_whoever_dies_all_have_it_in_the_end(tmp_path: Path, seed: int) -> None:
     """Processes of all nodes are killed at random; each survivor gets the content."""
     world = World(tmp_path, seed)

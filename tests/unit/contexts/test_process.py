@@ -100,6 +100,7 @@ def test_signal_handlers_of_the_parent_are_forgotten() -> None:
         (os.SCHED_IDLE, os.SCHED_IDLE),
     ],
 )
+@pytest.mark.slow
 def test_who_wakes_interrupts_nobody_but_as_the_user_has_chosen(chosen: int, found: int) -> None:
     script = "import os, sapwood.contexts.process as p; p.interrupt_nobody()"
     script += "; print(os.sched_getscheduler(0))"

@@ -111,6 +111,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+@pytest.mark.slow
 def test_nothing_of_tests_and_caches_travels(unpacked: Path) -> None:
     names = [str(path.relative_to(unpacked)) for path in unpacked.rglob("*")]
     assert "sapwood/nodes/daemon.py" in names
@@ -135,6 +136,7 @@ print(chr(10).join(
 """
 
 
+@pytest.mark.slow
 def test_all_that_a_node_imports_is_in_the_archive(unpacked: Path) -> None:
     entries = (AGENT_ENTRY, JUNCTION_ENTRY, RUNNER_ENTRY, "sapwood.session.junction:main")
     modules = [entry.partition(":")[0] for entry in entries] + list(RUNNER_LIBRARIES)

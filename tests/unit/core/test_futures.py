@@ -58,6 +58,7 @@ def test_a_future_is_completed_once() -> None:
 
 
 @pytest.mark.parametrize("problem", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit])
+@pytest.mark.slow
 def test_what_a_callback_raises_ends_nothing(problem: type[BaseException]) -> None:
     future: CallerFuture[int] = CallerFuture()
     called = threading.Event()

@@ -86,6 +86,7 @@ def test_a_class_with_a_hostile_name_is_shown() -> None:
     assert shown(Odd) == "an object of the class Kind"
 
 
+@pytest.mark.slow
 def test_no_error_prints_a_value_with_repr() -> None:
     source = Path(sapwood.__file__).parent
     found = [

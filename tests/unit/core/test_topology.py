@@ -147,6 +147,7 @@ def test_hosts_without_agents_make_no_tree() -> None:
 
 
 @given(st.integers(1, 30), st.integers(2, 5), st.booleans(), st.data())
+@pytest.mark.slow
 def test_a_rank_is_given_once_and_homes_stay(
     agents: int, fanout: int, spares: bool, data: st.DataObject
 ) -> None:

@@ -143,6 +143,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.csv"])
 @pytest.mark.parametrize("before", ["/", "/moved/", "/moved/moved/"])
+@pytest.mark.slow
 def test_rows_come_by_http_and_by_redirections(server: Server, name: str, before: str) -> None:
     data = load(server.url(f"{before}{name}"), fields=["a"])
     assert data.rows(700, 705)["a"].tolist() == [700, 701, 702, 703, 704]

@@ -251,6 +251,7 @@ def test_rows_show_every_setting_with_layer_and_origin(load: Load) -> None:
         lambda name: "*" not in name
     ),
 )
+@pytest.mark.slow
 def test_the_configuration_written_is_the_configuration_read(
     tmp_path_factory: pytest.TempPathFactory,
     size: int,
@@ -297,6 +298,7 @@ for thread in threads:
 """
 
 
+@pytest.mark.slow
 def test_threads_may_load_the_configuration_for_the_first_time_at_once() -> None:
     command = [sys.executable, "-c", FIRST_IN_THREADS]
     ends = [subprocess.run(command, timeout=60, check=False).returncode for _ in range(6)]

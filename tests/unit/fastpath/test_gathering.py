@@ -155,6 +155,7 @@ ITEMS: list[Any] = [
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("before", range(len(ITEMS)))
+@pytest.mark.slow
 def test_what_looks_alike_is_told_apart(
     make_waves: MakeWaves, before: int, *, shared: bool
 ) -> None:

@@ -62,6 +62,7 @@ both = pytest.mark.parametrize("installer", ["pip", "uv"], indirect=True)
 
 @both
 @pytest.mark.usefixtures("installer")
+@pytest.mark.slow
 def test_what_fits_the_other_python_is_fetched_once_and_kept(
     wheels: Path, libraries: FetchedLibraries, tmp_path: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_the_versions_that_are_here_are_wanted_first(
 
 @both
 @pytest.mark.usefixtures("installer")
+@pytest.mark.slow
 def test_an_index_that_is_not_reached_is_told_with_what_to_do(
     wheels: Path, libraries: FetchedLibraries, monkeypatch: pytest.MonkeyPatch
 ) -> None:

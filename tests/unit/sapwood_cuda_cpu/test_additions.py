@@ -22,6 +22,7 @@ def patched(body: str, parameters: str = "int *x, const int *y, int n") -> str:
         "for (int i = threadIdx.x; i < n; i += blockDim.x) atomicAdd(&(x[y[i]]), 1);",
     ],
 )
+@pytest.mark.slow
 def test_arrays_that_are_only_added_to_wait_for_the_end(body: str) -> None:
     text = patched(body)
     assert "const auto sapwood_l_x = ::sapwood_cuda::later(x, y);" in text
@@ -42,6 +43,7 @@ def test_arrays_that_are_only_added_to_wait_for_the_end(body: str) -> None:
         "while (atomicAdd(&x[0], 1) < n) ;",
     ],
 )
+@pytest.mark.slow
 def test_arrays_that_are_used_otherwise_do_not(body: str) -> None:
     text = patched(body)
     assert "sapwood_l_x" not in text

@@ -199,6 +199,7 @@ def test_an_implicit_assignment_does_not_call_the_methods_of_its_class() -> None
     assert (k.mode, waits.mode) == (Mode.BLOCK, Mode.FIBER)
 
 
+@pytest.mark.slow
 def test_precompiled_headers_that_libclang_refuses_are_read_again(tmp_path: Path) -> None:
     reading = Reading(environment={**os.environ, "XDG_CACHE_HOME": str(tmp_path)})
     sources = read_sources({"a.cu": b"__global__ void k(int *x) { x[threadIdx.x] = 1; }"})

@@ -67,6 +67,7 @@ def patched(body: str) -> tuple[Mode, str, str]:
         "auto g = cg::this_grid(); x[g.thread_rank()] = 1; g.sync(); x[0] = g.size();",
     ],
 )
+@pytest.mark.slow
 def test_what_all_threads_come_to_is_cut(body: str) -> None:
     mode, reason, _ = patched(body)
     assert mode is Mode.BLOCK, reason

@@ -32,6 +32,7 @@ def test_another_package_of_that_name_comes_back(
     del sys.modules["lizard"]
 
 
+@pytest.mark.slow
 def test_an_installed_package_is_not_hidden_by_what_a_process_provides(tmp_path: Path) -> None:
     (tmp_path / "lizard.py").write_text("real = True\n")
     code = (

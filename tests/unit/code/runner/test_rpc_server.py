@@ -217,6 +217,7 @@ def write_to_the_server(data: bytes) -> str:
     ],
     ids=["text", "no message", "wrong types", "no body", "no number"],
 )
+@pytest.mark.slow
 def test_user_code_that_writes_to_the_server_ends_only_its_runner(
     bench: Any, handlers: Handlers, data: bytes
 ) -> None:

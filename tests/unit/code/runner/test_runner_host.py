@@ -195,6 +195,7 @@ def crash(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["SIGSEGV", "SIGABRT", "SIGKILL", "status 3", "status 0"])
+@pytest.mark.slow
 def test_a_crash_is_an_error_and_the_next_call_gets_a_new_runner(bench: Any, how: str) -> None:
     before = bench.call(os.getpid)
     error = bench.error(crash, how)
@@ -254,6 +255,7 @@ def next_one(bench: Any, folder: Path, known: set[int]) -> int:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.slow
 def test_a_call_whose_runner_somebody_kills_begins_again_in_a_new_one(
     bench: Any, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -270,6 +272,7 @@ def test_a_call_whose_runner_somebody_kills_begins_again_in_a_new_one(
     assert not alive(victim)
 
 
+@pytest.mark.slow
 def test_a_call_whose_runners_are_killed_each_time_fails_and_says_so(
     bench: Any, tmp_path: Path
 ) -> None:
@@ -283,6 +286,7 @@ def test_a_call_whose_runners_are_killed_each_time_fails_and_says_so(
     assert bench.call(pow, 2, 2) == 4
 
 
+@pytest.mark.slow
 def test_a_call_that_kills_itself_fails_after_its_attempts(bench: Any) -> None:
     error = bench.error(crash, "SIGKILL", attempts=3)
     assert isinstance(error, RunnerCrashError)
@@ -291,6 +295,7 @@ def test_a_call_that_kills_itself_fails_after_its_attempts(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("how", ["SIGSEGV", "SIGABRT", "status 3"])
+@pytest.mark.slow
 def test_a_call_that_crashes_by_itself_does_not_begin_again(
     bench: Any, tmp_path: Path, how: str
 ) -> None:
@@ -325,6 +330,7 @@ def test_a_preparation_whose_runner_is_killed_happens_again(
     assert values.decode(bench.wait(future).body, b"") == 32
 
 
+@pytest.mark.slow
 def test_a_preparation_whose_runners_are_killed_each_time_fails_its_call(
     bench: Any, tmp_path: Path, preparation_of: Callable[..., Any]
 ) -> None:
@@ -394,6 +400,7 @@ def test_a_runner_that_its_host_ends_is_not_reported_as_lost(
 @pytest.mark.parametrize(
     ("how", "status"), [("SIGSEGV", -signal.SIGSEGV), ("status 3", 3), ("status 0", 0)]
 )
+@pytest.mark.slow
 def test_a_runner_that_ends_unexpectedly_is_reported_with_its_status(
     bench: Any, reports: LostRunners, how: str, status: int
 ) -> None:
@@ -581,6 +588,7 @@ NOT_RESULTS = {
 
 
 @pytest.mark.parametrize("data", NOT_RESULTS.values(), ids=NOT_RESULTS)
+@pytest.mark.slow
 def test_user_code_that_writes_to_its_runners_connection_ends_only_the_runner(
     bench: Any, data: bytes
 ) -> None:
@@ -651,6 +659,7 @@ def notes() -> list[int]:
     return noted
 
 
+@pytest.mark.slow
 def test_a_preparation_happens_once_in_each_runner(
     bench: Any, preparation_of: Callable[..., Preparation]
 ) -> None:
@@ -815,6 +824,7 @@ def in_a_circle() -> Exception:
     ],
     ids=["slots", "hostile", "circle", "group", "base group", "generator exit"],
 )
+@pytest.mark.slow
 def test_any_exception_is_the_error_of_its_call(
     bench: Any, make: Callable[[], BaseException], what: str
 ) -> None:

@@ -119,6 +119,7 @@ class Script:
     st.integers(1, 3),
     st.data(),
 )
+@pytest.mark.slow
 def test_any_subsets_of_any_tree_get_what_numpy_gives(
     agents: int, seed: int, groups: int, data: st.DataObject
 ) -> None:
@@ -137,6 +138,7 @@ def test_any_subsets_of_any_tree_get_what_numpy_gives(
 
 @pytest.mark.row("C2-GROUP")
 @pytest.mark.parametrize("tree", [flat(32), kary(32, 2), kary(32, 5)], ids=["flat", "2", "5"])
+@pytest.mark.slow
 def test_overlapping_groups_work_at_the_same_time(tree: Tree) -> None:
     peers = SimulatedPeers(tree, 5)
     scripts = []

@@ -33,6 +33,7 @@ def started(**options: Any) -> Network:
 
 @pytest.mark.row("C2-AM")
 @pytest.mark.parametrize("seed", range(10))
+@pytest.mark.slow
 def test_requests_of_one_place_are_handled_once_and_in_order(seed: int) -> None:
     network = started(seed=seed)
     for number in range(300):  # more than the window
@@ -97,6 +98,7 @@ def test_open_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(shapes, seeds, st.data())
+@pytest.mark.slow
 def test_a_request_goes_from_anywhere_to_anywhere(
     tree: Tree, seed: int, data: st.DataObject
 ) -> None:

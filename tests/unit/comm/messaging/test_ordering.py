@@ -108,6 +108,7 @@ def test_what_is_posted_comes_out_once_and_in_order(seed: int, count: int, windo
 
 @settings(deadline=None)  # other processes share the machine
 @given(st.integers(0, 2**32), st.integers(1, 20))
+@pytest.mark.slow
 def test_no_more_is_on_its_way_than_the_window_allows(seed: int, window: int) -> None:
     wire = Wire(seed, window, lossy=False)
     for item in range(100):

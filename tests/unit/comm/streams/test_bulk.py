@@ -40,6 +40,7 @@ def on_their_way(network: Network) -> int:
 
 @pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("reduce", ["sum", "max", "concat", "sum:reproducible"])
+@pytest.mark.slow
 def test_large_values_go_down_and_up(reduce: str, *, counted: bool) -> None:
     for seed in range(5):
         network = apart(seed)
@@ -72,6 +73,7 @@ def test_junctions_put_large_arrays_together_that_the_client_can_map(reduce: str
     assert on_their_way(network) == 0
 
 
+@pytest.mark.slow
 def test_a_flush_comes_back_behind_large_arrays() -> None:
     for seed in range(20):
         network = apart(seed)

@@ -620,6 +620,7 @@ def after_a_loss(seed: int, on_loss: str) -> Network:
 
 
 @pytest.mark.row("D-2")
+@pytest.mark.slow
 def test_a_wave_goes_on_without_an_agent_that_was_replaced_before_it_got_there() -> None:
     partial = 0
     for seed in range(80):
@@ -640,6 +641,7 @@ def test_a_wave_goes_on_without_an_agent_that_was_replaced_before_it_got_there()
     assert partial > 40
 
 
+@pytest.mark.slow
 def test_a_wave_fails_or_waits_as_its_policy_says() -> None:
     for seed in range(40):
         failed = after_a_loss(seed, FAIL)

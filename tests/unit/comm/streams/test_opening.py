@@ -75,6 +75,7 @@ def test_a_stream_that_the_parent_has_not_heard_of_yet_stays_quiet(network: Netw
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.slow
 def test_no_open_stream_is_closed_while_places_move(seed: int) -> None:
     """Junctions are lost and come back while a stream starts: it continues at each agent."""
     network = Network(TREE, seed)
@@ -121,6 +122,7 @@ def test_the_root_opens_streams_in_the_order_of_their_numbers(network: Network) 
             network.open_stream(number, REDUCE)
 
 
+@pytest.mark.slow
 def test_what_a_draining_place_waited_for_came_by_elsewhere_if_its_parent_is_quiet(
     network: Network,
 ) -> None:

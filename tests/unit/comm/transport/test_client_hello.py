@@ -43,6 +43,7 @@ def test_anything_else_offers_nothing(data: bytes) -> None:
 
 
 @given(st.data())
+@pytest.mark.slow
 def test_a_message_with_a_wrong_byte_does_no_harm(data: st.DataObject) -> None:
     wrong = bytearray(hello("sapwood-join/2"))
     place = data.draw(st.integers(0, len(wrong) - 1))

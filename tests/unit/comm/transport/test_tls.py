@@ -641,6 +641,7 @@ def locked(key: bytes) -> bytes:
 # --- bytes ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_much_goes_both_ways_at_once(loop: Reactor, authority: Authority) -> None:
     """64 MiB each way; neither side waits for the other side to be done."""
     sent = random.Random(7).randbytes(2**20) * 64  # noqa: S311 - chance that can be repeated
@@ -850,6 +851,7 @@ def connect_to(
     transport.connect(address, handler, loop, failed)
 
 
+@pytest.mark.slow
 def test_the_transport_is_not_imported_with_the_others() -> None:
     code = "import sys, sapwood.session.member, sapwood.session.host; print('ssl' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
