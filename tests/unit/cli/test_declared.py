@@ -24,7 +24,7 @@ from sapwood.environment.schema import find_setting
 
 NOT_DETACHED = {other for one in EXCLUSIONS if one.option == "--detach" for other in one.others}
 
-TEXTS = {"on": "nodes:2", "topology": "flat", "memory_limit": "3GiB", "environment": "staged"}
+TEXTS = {"on": "nodes:2", "topology": "flat", "memory_limit": "3GiB", "packages": "staged"}
 """Values of options that are texts."""
 
 Asked = Callable[..., list[Any]]
