@@ -120,7 +120,8 @@ def main(
         options = typed.unpacker(RunnerOptions)(encoded_options)
         _limit(options)
         faulthandler.enable(file=_crash_report.fd, all_threads=False)
-        faulthandler.register(STACK_SIGNAL, file=_crash_report.fd, all_threads=True, chain=False)
+        with contextlib.suppress(OSError):  # an emulator may not know the signal
+            faulthandler.register(STACK_SIGNAL, _crash_report.fd, all_threads=True, chain=False)
         gc.enable()
         user_modules.be_runner()
         blocks = MappedBlocks()
