@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -248,3 +249,18 @@ def test_a_request_that_no_link_carries_is_answered_with_an_error(
     (answered,) = network.observed(ev.Answered, 1)
     assert isinstance(error_of(answered), DataValueError)
     assert not network.observed(ev.Asked, 4)
+
+
+def test_what_waits_behind_a_large_request_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(active, "MAX_QUEUED", 3)
+    delivery: Any = SimpleNamespace(use=lambda *_use: None)
+    transfers: Any = SimpleNamespace(fetch=lambda *_fetch: [], serve=lambda _owner: None)
+    requests = active.ActiveMessages(delivery, transfers)
+
+    def asks(number: int, large: int = 0) -> Any:
+        message = RoutedMessage(2, 1, 0, 1, 0, number, 0, 0, 0, size=large, large=large)
+        return requests.arrived(0.0, message, None)
+
+    assert asks(1, 2**20) == []  # its payload is being fetched
+    assert [asks(2), asks(3)] == [[], []]
+    assert asks(4) is None  # it is sent again later

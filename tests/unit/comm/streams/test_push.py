@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from sapwood.comm import events as ev
 from sapwood.comm.messages import Up
 from sapwood.comm.streams.contributors import Arrivals
 from sapwood.comm.streams.push import PushContributions
@@ -28,3 +29,12 @@ def test_what_comes_again_is_counted_as_repeated_and_told_again() -> None:
     assert (stream.counters.repeated, heard.told) == (2, 0)
     assert takes(3)
     assert stream.counters.repeated == 2
+
+
+def test_a_read_of_an_agent_that_has_pushed_nothing_changes_nothing() -> None:
+    unused: Any = None
+    stream: Any = SimpleNamespace(arrivals=Arrivals(), counters=Counters())
+    push = PushContributions(unused, {1: stream}, unused)
+    assert push.read(0.0, ev.Read(1, 3, 5)) == []  # the client may have read what was merged
+    assert push.read(0.0, ev.Read(2, 3, 5)) == []  # the stream was closed meanwhile
+    assert not stream.arrivals.pushed
