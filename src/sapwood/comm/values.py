@@ -263,6 +263,7 @@ def _unknown(value: Any, role: str = "value") -> DataValueError:
     return DataValueError(
         f"a {role} of type {name} cannot travel between processes",
         hint=_INSTEAD.get(kind)
+        or (_EXPORTED if hasattr(kind, "__dlpack__") else "")
         or "use numbers, strings, bytes, numpy arrays, and lists, tuples, sets and "
         "dictionaries of them",
     )
@@ -378,6 +379,10 @@ _INSTEAD = {
     np.ma.MaskedArray: "send .filled(…), or .data and .mask",
 }
 """What to send in place of values that would arrive as something else."""
+
+
+_EXPORTED = "send numpy.from_dlpack(…), which copies nothing that is in the memory of the processor"
+"""The same for arrays of other packages, such as tensors."""
 
 
 def _as_pickled(items: list[Any]) -> Pickled:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -385,3 +386,28 @@ def test_an_array_that_would_mean_something_else_is_refused(kind: type[Any]) -> 
 def test_text_that_is_no_unicode_is_refused() -> None:
     with pytest.raises(DataValueError, match="surrogates"):
         values.encode("\ud800" * values.LONG)
+
+
+class Exported:
+    """What arrays of other packages have in common, and no more."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self._array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+
+def test_the_hint_for_an_array_of_another_package_copies_nothing() -> None:
+    array = np.arange(3.0)
+    for exported in (Exported(array), pa.array(array)):
+        with pytest.raises(DataValueError) as caught:
+            values.encode({"x": exported})
+        assert "send numpy.from_dlpack(" in caught.value.hint
+        encoded = values.encode({"x": np.from_dlpack(exported)})
+        assert np.shares_memory(encoded.arrays[0], np.from_dlpack(exported))
+        assert list(values.decode(encoded.body, encoded.payload())["x"]) == [0, 1, 2]
+    assert np.shares_memory(np.from_dlpack(Exported(array)), array)
