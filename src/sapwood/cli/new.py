@@ -44,7 +44,11 @@ def _write(folder: Path, files: dict[str, str]) -> None:
         InputError: The folder holds something already, or is a file.
     """
     if folder.exists() and not folder.is_dir():
-        raise InputError("this is a file", where=str(folder), hint="name a folder")
+        raise InputError(
+            "this is a file",
+            where=str(folder),
+            hint="name a folder that does not exist yet; nothing was written",
+        )
     if folder.is_dir() and any(folder.iterdir()):
         raise InputError(
             "the folder is not empty",

@@ -353,7 +353,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         agents = self._session.tree.agents
         if self._session.tree.epoch:
             raise ConfigurationError(
-                "a further tree needs the agents with which the cluster began",
+                "cluster.topology() needs the agents with which the cluster started",
                 hint="make it before agents are added or removed",
             )
         spares = self.settings.cluster.spares

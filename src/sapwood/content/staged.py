@@ -431,7 +431,7 @@ class StageStore:
         other = self._object(entry.sha256)
         if other is None:
             raise DataMissingError(
-                "a part of what is to be staged is not here",
+                "a file that was staged is missing on this node",
                 where=f"{entry.sha256[:16]} for {os.fsdecode(entry.path)}",
                 hint="stage it again",
             )

@@ -357,7 +357,7 @@ class SessionRegistry:
             name = wanted.name or f"s-{session[:4]}"
             if _NAME.fullmatch(name) is None or _ID.fullmatch(name) is not None:
                 raise ConfigurationError(
-                    f"{shown(name)} is not a name of a session",
+                    f"{shown(name)} cannot be the name of a session",
                     hint="use up to 64 letters, digits, dots and hyphens, such as night-run; eight "
                     "hexadecimal digits would be an id",
                 )

@@ -142,7 +142,7 @@ def check_facts(facts: NodeFacts) -> None:
     shown = all(len(text) <= MAX_FACT and text.isprintable() for text in texts)
     possible = 1 <= facts.cores <= MAX_CORES and facts.pid > 0 and math.isfinite(facts.clock)
     if not shown or not possible or len(facts.addresses) > MAX_ADDRESSES:
-        raise SecurityError("what the machine says of itself cannot be")
+        raise SecurityError("the machine describes itself in a way that is not possible")
 
 
 def check_python(version: str) -> None:

@@ -64,7 +64,7 @@ class FolderLock:
             # A process never refuses itself, and closing any descriptor would end its lock.
             if self._folder in self._held:
                 raise StoreInUseError(
-                    "this process has the store already",
+                    "this process has the store open already",
                     where=str(folder),
                     hint="close it first, or share the one that is open",
                 )
@@ -102,7 +102,7 @@ class FolderLock:
             holder = typed.json_reader(LockHolder)(os.pread(descriptor, MAX_HOLDER, 0))
             who = f"process {holder.pid} on {holder.host}, since {holder.since},"
         return StoreInUseError(
-            f"{who} has the store",
+            f"{who} has the store open",
             where=str(self._path.parent),
             hint="use that head, end it, or give this one another folder",
         )

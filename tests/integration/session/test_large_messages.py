@@ -73,7 +73,7 @@ def test_a_request_can_be_taken_back_while_it_moves(apart: EmbeddedSession) -> N
     encoded = values.encode(np.zeros(20 * MIB, dtype="u1"))
     asked = apart.ask_encoded(1, "ping", encoded.body, encoded)
     apart.requests.withdraw(asked)
-    with pytest.raises(CancelledError, match="taken back"):
+    with pytest.raises(CancelledError, match="was cancelled"):
         asked.result(PATIENCE)
     assert apart.ask(1, "ping", 7).result(PATIENCE) == 7
 

@@ -68,7 +68,7 @@ def test_a_second_head_is_told_who_the_first_is(folder: Path) -> None:
 
 def test_a_process_does_not_take_it_from_itself(folder: Path) -> None:
     with SqliteStore(folder) as store:
-        with pytest.raises(StoreInUseError, match="this process has the store already"):
+        with pytest.raises(StoreInUseError, match="this process has the store open already"):
             open_store(folder)
         store.put("k", b"")
         inner = subprocess.run(

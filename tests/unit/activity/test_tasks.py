@@ -68,7 +68,7 @@ class Agents:
     def withdraw(self, answer: RequestFuture) -> None:
         _, name, _ = self.asked[answer.number - 1]
         self.withdrawn.append(name)
-        answer.set_exception(CancelledError("the request was taken back"))
+        answer.set_exception(CancelledError("the request was cancelled"))
 
     def give_back(self, name: str) -> None:
         self.fail(name, CancelledError("given back", details={agent_requests.GIVEN_BACK: name}))

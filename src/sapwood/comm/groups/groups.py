@@ -484,7 +484,7 @@ class JoiningGroups:
         self, link: Link, message: gmsg.GroupJoin | gmsg.GroupJoinCancelled
     ) -> set[int]:
         if not self.are_places(message.members) or not self._near.all_below(link, message.ranks):
-            raise ProtocolError(f"rank {link.rank} enters a group of places that there are not")
+            raise ProtocolError(f"rank {link.rank} enters a group of ranks that do not exist")
         ranks = from_ranges(message.ranks)
         if not all(contains(message.members, rank) for rank in ranks):
             raise ProtocolError(f"rank {link.rank} enters a group for others than its members")
@@ -732,12 +732,12 @@ class GroupRecovery:
     def on_disturbed(self, link: Link, message: gmsg.GroupDisturbed, _payload: Any) -> Effects:
         """The way to members below has changed."""
         if not self._joining.are_places(message.members):
-            raise ProtocolError(f"rank {link.rank} has a group of places that there are not")
+            raise ProtocolError(f"rank {link.rank} has a group of ranks that do not exist")
         group = self._open.get(message.group)
         if group is None:
             error = self._ended.get(message.group)
             if error is None and self._joining.is_full:
-                error = GroupError("too many groups at one place").to_record()
+                error = GroupError("too many groups go through one process").to_record()
             if error is not None:
                 ended = GroupEnded(message.group, message.members, message.name, error)
                 return [ev.Transmit((link.number,), ended)]
@@ -1035,7 +1035,7 @@ class Groups:
         if link.rank == self._near.router.parent:
             return self._over(message)
         if message.group == gmsg.NO_GROUP and not self._joining.are_places(message.members):
-            raise ProtocolError(f"rank {link.rank} ends a group of places that there are not")
+            raise ProtocolError(f"rank {link.rank} ends a group of ranks that do not exist")
         return self._end(message, link.rank)
 
     def _end(self, message: GroupEnded, source: int = -1) -> Effects:

@@ -103,7 +103,7 @@ class ActiveMessages(TransferOwner):
         if entry is None:
             return []
         destination, outgoing = entry
-        record = CancelledError("the request was taken back").to_record()
+        record = CancelledError("the request was cancelled").to_record()
         effects: Effects = [ev.Answered(event.number, b"", None, record)]
         if self._delivery.cancel(destination, ACTIVE, outgoing):
             return effects

@@ -221,7 +221,7 @@ class PointToPoint(TransferOwner):
         if outgoing is None:
             return []
         if self._delivery.cancel(destination, TAGGED, outgoing):
-            error = CancelledError("the message was taken back")
+            error = CancelledError("the message was cancelled")
             return self.settled(now, destination, outgoing, error)
         if outgoing.large:
             return self._transfers.cancel(now, destination, outgoing)

@@ -197,7 +197,7 @@ class RendezvousTransfers:
         transfer = self._outgoing.get((destination, outgoing.large))
         if transfer is None:
             return []
-        error = CancelledError("the message was taken back")
+        error = CancelledError("the message was cancelled")
         stop = OutgoingMessage(STOP, outgoing.large, body=b"sender")
         effects = self._end(now, transfer, TransferEvent.STOP, error)
         return effects + self._delivery.send(now, destination, PIECES, stop)
@@ -353,7 +353,7 @@ class RendezvousTransfers:
 
     def _stopped(self, now: float, message: msg.RoutedMessage) -> Effects:
         incoming = self._incoming.pop((message.source, message.tag), None)
-        error = CancelledError(f"agent {message.source} took the message back")
+        error = CancelledError(f"agent {message.source} cancelled the message")
         if incoming is None:
             for owner in self._owners:
                 owner.retracted(message.source, message.tag)

@@ -354,8 +354,11 @@ class SlurmLauncher:
             return ResourceError(
                 f"Slurm's controller does not answer: {reasons[-1]}", hint="try `scontrol ping`"
             )
-        last = reasons[-1] if reasons else "salloc ended without a word"
-        return ConfigurationError(f"Slurm refuses the allocation: {last}")
+        last = reasons[-1] if reasons else "salloc ended without a message"
+        return ConfigurationError(
+            f"Slurm refuses the allocation: {last}",
+            hint="`salloc --nodes=1 true` shows whether Slurm works on this machine",
+        )
 
     def look(self) -> JobView | None:
         """Return what Slurm says of the job now; None where it knows nothing of it (any more)."""

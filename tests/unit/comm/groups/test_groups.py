@@ -400,7 +400,7 @@ def test_who_ends_a_group_of_places_that_there_are_not_is_cut_off() -> None:
     network.send(5, ROOT, GroupEnded(NO_GROUP, ((1, 99),), "", GroupError("no").to_record()))
     network.run()
     (problem,) = network.problems
-    assert "ends a group of places that there are not" in problem
+    assert "ends a group of ranks that do not exist" in problem
 
 
 def test_a_group_has_so_many_rounds_that_not_all_have_read_and_no_more() -> None:

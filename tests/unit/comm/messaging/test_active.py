@@ -57,7 +57,7 @@ def test_a_request_that_is_taken_back_is_answered_at_once_and_its_handler_told()
     network.post(1, mev.CancelRequest(7))  # a second time is harmless
     (answered,) = network.observed(ev.Answered, 1)
     assert answered.error is not None
-    assert SapwoodError.from_record(answered.error).what == "the request was taken back"
+    assert SapwoodError.from_record(answered.error).what == "the request was cancelled"
     network.resume(4)
     network.run()
     assert network.observed(mev.RequestCancelled, 4) == [mev.RequestCancelled(1, 7)]
