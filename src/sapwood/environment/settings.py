@@ -449,7 +449,7 @@ class CommSettings(Section, frozen=True):
     ] = True
     fastpath: Annotated[
         bool,
-        about("Whether waves and calls of one machine may pass by a small compiled library."),
+        about("Whether small waves and calls may pass by a small compiled library."),
     ] = True
     transport: Annotated[
         str,

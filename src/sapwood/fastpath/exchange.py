@@ -40,10 +40,10 @@ from sapwood.comm.links import LinkConnection
 from sapwood.comm.payload import Payload
 from sapwood.comm.replay import Sent
 from sapwood.comm.streams.stream import Counters, NodeStream
-from sapwood.comm.transport.unix import UnixConnection
 from sapwood.core.errors import ResourceError, SapwoodError
 from sapwood.environment.cores import usable_cores
 from sapwood.environment.logs import logger
+from sapwood.fastpath.carriers import SharedSocket, socket_of
 from sapwood.fastpath.exchange_library import MAX_FD, MAX_PEERS, READY, ExchangeLibrary
 from sapwood.fastpath.gathering import Answers, gather
 from sapwood.session.shared_reactor import SharedReactor
@@ -151,7 +151,7 @@ def arm(
     shares = roster.shares()
     if not shares.whole or shares.missing or shares.partly or len(shares.whole) > MAX_PEERS:
         return None
-    carriers, descriptors = carriers_to(driver, shares.whole)
+    carriers, sockets = carriers_to(driver, shares.whole)
     if len(carriers) < len(shares.whole):
         return None
     channels = [carrier.channel for carrier in carriers]
@@ -164,30 +164,24 @@ def arm(
     else:
         answers = Answers(ranges, driver.blocks, library)
     number, first = handle.spec.stream, stream.last_wave + 1
-    ticket = library.arm(descriptors, room, budget, number, first)
+    descriptors = [one.fileno() for one in sockets]
+    functions = [one.functions for one in sockets]
+    ticket = library.arm(descriptors, room, budget, number, first, functions)
     return ArmedStream(carriers, ticket, handle, stream, answers, calls)
 
 
 def carriers_to(
     driver: NodeDriver, children: Sequence[int]
-) -> tuple[tuple[LinkConnection, ...], list[int]]:
-    """Return the connections to children, of those that are at rest, and their descriptors."""
-    found: dict[int, tuple[LinkConnection, int]] = {}
+) -> tuple[tuple[LinkConnection, ...], list[SharedSocket]]:
+    """Return the connections to children, of those that are at rest, and their sockets."""
+    found: dict[int, tuple[LinkConnection, SharedSocket]] = {}
     for carrier in driver.links.connections.values():
-        channel, connection = carrier.channel, carrier.connection
-        if (
-            channel.ready
-            and not channel.queued
-            and channel.link.same_machine
-            and not channel.link.initiator
-            and carrier.decoder.empty
-            and isinstance(connection, UnixConnection)
-            and connection.flushed
-            and connection.fileno() < MAX_FD
-        ):
-            found[channel.link.rank] = carrier, connection.fileno()
+        link = carrier.channel.link
+        socket = None if link.initiator else socket_of(carrier)
+        if socket is not None and socket.fileno() < MAX_FD:
+            found[link.rank] = carrier, socket
     there = [found[child] for child in children if child in found]
-    return tuple(carrier for carrier, _ in there), [descriptor for _, descriptor in there]
+    return tuple(carrier for carrier, _ in there), [socket for _, socket in there]
 
 
 def replay(library: ExchangeLibrary, driver: NodeDriver, armed: ArmedStream) -> None:
@@ -237,12 +231,21 @@ def _count(library: ExchangeLibrary, driver: NodeDriver, armed: ArmedStream) -> 
 
 
 def _begin_again(library: ExchangeLibrary, armed: ArmedStream) -> None:
-    """Let the place begin the wave that is under way, of which something was sent."""
+    """Let the place begin the wave that is under way, of which something was sent.
+
+    The rest of it is sent first: no other message may come between. With TLS these are the bytes
+    that were tried, as they must be. A connection is closed if it is unknown what it took; its link
+    continues on another one.
+    """
     frame, peers = library.under_way(), library.memory.peers
     with ExitStack() as replays:
         for number, carrier in enumerate(armed.carriers):
-            sent = Sent(frame, peers[number].sent)
-            replays.enter_context(carrier.channel.replay([sent]))
+            sent = peers[number].sent
+            if peers[number].tls.lost:
+                carrier.connection.abort()
+            elif sent < len(frame):
+                carrier.connection.write([frame[sent:]])
+            replays.enter_context(carrier.channel.replay([Sent(frame, len(frame))]))
         armed.go_on(library.memory.owner, frame)
 
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from sapwood.fastpath import native
+from sapwood.fastpath.carriers import Functions, Tls
 
-VERSION = 7
+VERSION = 8
 """Version of the memory's layout; the library must have the same."""
 
 MAX_PEERS = 256
@@ -40,6 +41,7 @@ class Peer(ctypes.Structure):
         ("sent", ctypes.c_uint32),
         ("got", ctypes.c_uint32),
         ("whole", ctypes.c_uint32),
+        ("tls", Tls),
     )
 
 
@@ -133,19 +135,22 @@ class ExchangeLibrary:
         memory.version, memory.slot = VERSION, SLOT
         memory.outer_fd, memory.main_fd, memory.bell_fd = outer, main, bell
         self._library = library
+        self._functions: Sequence[Functions | None] = ()
         self._address = ctypes.byref(memory)
         mine = (ctypes.c_void_p, ctypes.c_uint64)
         whole = (ctypes.c_char_p, ctypes.c_uint64)
-        library.sapwood_exchange_begin_wave.argtypes = (*mine, ctypes.c_uint64, *whole, *whole)
-        library.sapwood_exchange_wait.argtypes = (*mine, ctypes.c_int)
         library.sapwood_exchange_commit.argtypes = mine
         library.sapwood_exchange_abandon.argtypes = mine
         # Functions that are called for each wave have no Python function in between.
         address = self._address
-        self.begin_wave: Callable[[int, int, bytes, int, bytes, int], int] = partial(
-            library.sapwood_exchange_begin_wave, address
+        begin_wave = native.holding(
+            library, "sapwood_exchange_begin_wave", *mine, ctypes.c_uint64, *whole, *whole
         )
-        self.wait: Callable[[int, int], int] = partial(library.sapwood_exchange_wait, address)
+        wait = native.holding(library, "sapwood_exchange_wait", *mine, ctypes.c_int)
+        self.begin_wave: Callable[[int, int, bytes, int, bytes, int], int] = partial(
+            begin_wave, address
+        )
+        self.wait: Callable[[int, int], int] = partial(wait, address)
         self.commit: Callable[[int], int] = partial(library.sapwood_exchange_commit, address)
         at = ExchangeMemory.arrived.offset
         self.arrived = memoryview(self._map)[at : at + 4 * MAX_PEERS].cast("I")
@@ -165,7 +170,13 @@ class ExchangeLibrary:
     # --- the event loop --------------------------------------------------------------------------
 
     def arm(
-        self, descriptors: Sequence[int], room: int, budget: int, stream: int = 0, first: int = 0
+        self,
+        descriptors: Sequence[int],
+        room: int,
+        budget: int,
+        stream: int = 0,
+        first: int = 0,
+        functions: Sequence[Functions | None] = (),
     ) -> int:
         """Let waves begin; return the ticket that they need.
 
@@ -175,13 +186,17 @@ class ExchangeLibrary:
             budget: Cost of the answers of one after which it is owed credit.
             stream: Whose waves may begin.
             first: Number of the first one.
+            functions: Read and write functions of each socket that has TLS; none has by default.
         """
         memory = self.memory
+        self._functions = functions or [None] * len(descriptors)  # the library has addresses
         memory.stream, memory.first = stream, first
         memory.room, memory.budget = room, budget
         memory.n_peers = len(descriptors)
         for number, descriptor in enumerate(descriptors):
-            memory.peers[number].fd = descriptor
+            peer = memory.peers[number]
+            peer.fd = descriptor
+            peer.tls.use(self._functions[number])
         memory.ticket += 1
         self._library.sapwood_exchange_arm(self._address)
         return int(memory.ticket)

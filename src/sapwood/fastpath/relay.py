@@ -35,7 +35,7 @@ from sapwood.comm.link import MESSAGE_COST
 from sapwood.comm.links import LinkConnection
 from sapwood.comm.replay import Sent
 from sapwood.comm.streams.stream import Counters, NodeStream
-from sapwood.comm.transport.unix import UnixConnection
+from sapwood.fastpath.carriers import socket_of
 from sapwood.fastpath.relay_library import (
     MAX_BLOCKS,
     MAX_NAMES,
@@ -226,8 +226,20 @@ class Relay:
         carrier = self._armed() if self._in_a_row >= FLOWING else None
         if carrier is None:
             return self._agent.loop.wait(patience)
+        library = self._library
+        try:
+            library.wait(-1 if patience < 0 else int(patience * 1000) + 1)
+        finally:
+            self._catch_up(carrier)
+        return library.events()
+
+    def _catch_up(self, carrier: LinkConnection) -> None:
+        """Learn of what passed, and continue with what did not."""
         library, memory = self._library, self._library.memory
-        library.wait(-1 if patience < 0 else int(patience * 1000) + 1)
+        if memory.tls.lost:  # unknown what the connection took: its link continues on another one
+            carrier.connection.abort()
+        elif memory.unsent:  # before anything else is written
+            carrier.connection.write([library.unsent()])
         if memory.journal_size:
             self._in_vain = 0
             self._replay(carrier)
@@ -235,13 +247,10 @@ class Relay:
             self._in_vain += 1
             if self._in_vain > PATIENCE:
                 self._in_a_row = 0
-        if memory.unsent:
-            carrier.connection.write([library.unsent()])
         if memory.result_left:
             self._runner.take(library.result_left())
         if memory.frame_left:
             self._agent.driver.bytes_received(carrier.number, library.frames_left())
-        return library.events()
 
     def _replay(self, carrier: LinkConnection) -> None:
         """Replay what passed, so that everybody knows it."""
@@ -277,16 +286,11 @@ class Relay:
         driver = self._agent.driver
         parent = driver.node.router.parent
         for carrier in driver.links.connections.values():
-            channel, connection = carrier.channel, carrier.connection
-            if channel.link.rank == parent and channel.link.initiator:
-                at_rest = channel.ready and not channel.queued and carrier.decoder.empty
-                if (
-                    at_rest
-                    and channel.link.same_machine
-                    and isinstance(connection, UnixConnection)
-                    and connection.flushed
-                ):
-                    self._library.memory.parent_fd = connection.fileno()
+            link = carrier.channel.link
+            if link.rank == parent and link.initiator:
+                socket = socket_of(carrier)
+                if socket is not None:
+                    self._library.use(socket.fileno(), socket.functions)
                     return carrier
         return None
 

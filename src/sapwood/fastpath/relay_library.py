@@ -9,8 +9,9 @@ from enum import IntEnum
 import msgspec
 
 from sapwood.fastpath import native
+from sapwood.fastpath.carriers import Functions, Tls
 
-VERSION = 2
+VERSION = 3
 """Version of the memory's layout; the library must have the same."""
 
 MAX_BLOCKS = 16
@@ -43,6 +44,7 @@ class RelayMemory(ctypes.Structure):
         ("epoll_fd", ctypes.c_int32),
         ("parent_fd", ctypes.c_int32),
         ("runner_fd", ctypes.c_int32),
+        ("tls", Tls),
         ("rank", ctypes.c_uint64),
         ("pid", ctypes.c_uint64),
         ("stream", ctypes.c_uint64),
@@ -121,13 +123,19 @@ class RelayLibrary:
         self._map = mmap.mmap(-1, ctypes.sizeof(RelayMemory))
         self.memory = RelayMemory.from_buffer(self._map)
         self.memory.version = VERSION
-        self._wait = library.sapwood_relay_wait
-        self._wait.restype = None
+        self._wait = native.holding(library, "sapwood_relay_wait", ctypes.c_void_p, ctypes.c_int)
+        self._functions: Functions | None = None
         self._address = ctypes.byref(self.memory)
 
     def wait(self, milliseconds: int) -> None:
         """Deal with waves until the time is over or there is something else to do."""
         self._wait(self._address, milliseconds)
+
+    def use(self, parent: int, functions: Functions | None) -> None:
+        """Use the socket of the parent, and what reads and writes it if it has TLS."""
+        self.memory.parent_fd = parent
+        self.memory.tls.use(functions)
+        self._functions = functions  # the library has addresses
 
     def events(self) -> list[tuple[int, int]]:
         """Return the descriptors that are ready, with what for, as ``epoll`` does."""

@@ -175,7 +175,7 @@ def plan_over(
         tree=tree,
         hosts=hosts,
         most_agents=settings.limits.agents,
-        fastpath=False,
+        fastpath=settings.comm.fastpath,
         spin=0.0,
         extra=agent_settings(runners, settings),
     )

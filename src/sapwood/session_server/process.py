@@ -279,7 +279,7 @@ def _planned(
     wanted = given.wanted
     if control is not None:
         brought = plan_over(control.access, settings, wanted.agents, wanted.agents_per_node)
-        options = msgspec.structs.replace(brought.options, agents_here=False)
+        options = msgspec.structs.replace(brought.options, agents_here=False, fastpath=False)
         return msgspec.structs.replace(brought, options=options), control
     if wanted.on == "local":
         if wanted.agents_per_node is not None:
@@ -311,7 +311,9 @@ def _planned(
             wait(ending, NODES_PATIENCE)
         planned = plan_over(head, settings, wanted.agents, wanted.agents_per_node)
         # Where others are its user, nothing of theirs runs here: this process is the head's user's.
-        options = msgspec.structs.replace(planned.options, zygote=not others, agents_here=False)
+        options = msgspec.structs.replace(
+            planned.options, zygote=not others, agents_here=False, fastpath=False
+        )
         planned = msgspec.structs.replace(planned, options=options)
     except BaseException:
         head.close()

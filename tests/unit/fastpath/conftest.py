@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import select
 import socket
-from collections.abc import Iterator
+import ssl
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -14,6 +15,7 @@ from sapwood.comm import messages as msg
 from sapwood.comm.messages import messaging
 from sapwood.comm.messaging.active import ACTIVE
 from sapwood.comm.payload import Payload
+from sapwood.fastpath.carriers import Functions
 from sapwood.fastpath.exchange_library import SLOT, ExchangeLibrary
 
 STREAM, WAVE = 3, 9
@@ -74,16 +76,44 @@ def gather(library: ExchangeLibrary) -> int:
     return came
 
 
-class Front:
-    """A library between an event loop's descriptors and three children."""
+def frame_size(data: bytes) -> int:
+    return 16 + int.from_bytes(data[4:8], "little") + int.from_bytes(data[8:16], "little")
 
-    def __init__(self) -> None:
+
+def without(sent: bytes, waiting: list[bytes]) -> bytes:
+    """Return what was sent without the frames that were put aside."""
+    at, kept = 0, b""
+    for frame in waiting:
+        while not sent.startswith(frame, at):
+            assert at < len(sent)
+            after = at + frame_size(sent[at:])
+            kept, at = kept + sent[at:after], after
+        at += len(frame)
+    return kept + sent[at:]
+
+
+Encrypted = Callable[[socket.socket, socket.socket], tuple[ssl.SSLSocket, ssl.SSLSocket]]
+
+
+class Front:
+    """A library between an event loop's descriptors and three children.
+
+    Args:
+        encrypted: Returns a pair of sockets with TLS on top of a pair without.
+    """
+
+    def __init__(self, encrypted: Encrypted | None = None) -> None:
         self.outer, self.main = select.epoll(), select.epoll()
         self.bell = os.eventfd(0, os.EFD_NONBLOCK)
         self.main.register(self.bell, select.EPOLLIN)
         self.library = ExchangeLibrary(self.outer.fileno(), self.main.fileno(), self.bell)
         self.outer.register(self.main.fileno(), select.EPOLLIN)
         pairs = [socket.socketpair() for _ in range(3)]
+        self.functions: list[Functions | None] = [None] * 3
+        if encrypted is not None:
+            secret = [encrypted(*pair) for pair in pairs]
+            self.functions = [(own.read, own.write) for own, _ in secret]
+            pairs = list(secret)
         self.own = [own for own, _ in pairs]
         self.children = [child for _, child in pairs]
         for own in self.own:
@@ -92,7 +122,8 @@ class Front:
         self.ticket = self.arm()
 
     def arm(self) -> int:
-        return self.library.arm([own.fileno() for own in self.own], 2**20, 2**20, STREAM)
+        descriptors = [own.fileno() for own in self.own]
+        return self.library.arm(descriptors, 2**20, 2**20, STREAM, 0, self.functions)
 
     def begin(self, body: bytes = BODY) -> int:
         """Begin a wave, whose number is always the same, so that its answers are."""

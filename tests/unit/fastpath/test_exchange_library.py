@@ -31,9 +31,11 @@ from .conftest import (
     PAUSED,
     Front,
     down,
+    frame_size,
     gather,
     receipt,
     up,
+    without,
 )
 
 
@@ -287,22 +289,6 @@ def mangled(draw: st.DrawFn) -> bytes:
     for _ in range(draw(st.integers(0, 2)) if data else 0):
         data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
     return bytes(data)
-
-
-def frame_size(data: bytes) -> int:
-    return 16 + int.from_bytes(data[4:8], "little") + int.from_bytes(data[8:16], "little")
-
-
-def without(sent: bytes, waiting: list[bytes]) -> bytes:
-    """Return what was sent without the frames that were put aside."""
-    at, kept = 0, b""
-    for frame in waiting:
-        while not sent.startswith(frame, at):
-            assert at < len(sent)
-            after = at + frame_size(sent[at:])
-            kept, at = kept + sent[at:after], after
-        at += len(frame)
-    return kept + sent[at:]
 
 
 @given(st.lists(mangled(), min_size=3, max_size=3))

@@ -188,6 +188,21 @@ class TlsConnection:
             resent=_resent_by(self._socket),
         )
 
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        return self._fd
+
+    @property
+    def functions(self) -> tuple[Callable[[int], bytes], Callable[[bytes], int]]:
+        """Functions: one reads a record, the other sends all of some bytes or nothing."""
+        return self._socket.read, self._socket.write
+
+    @property
+    def flushed(self) -> bool:
+        """Whether it is open, and neither written bytes nor TLS itself wait for the socket."""
+        waits = self._chunk or self._unsent or self._writing or self._reads_first
+        return self._open and not self._closing and not waits
+
     @property
     def unsent(self) -> int:
         """Bytes that the kernel has not taken yet."""

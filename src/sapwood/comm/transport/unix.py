@@ -158,10 +158,12 @@ class UnixConnection:
 
     Attributes:
         peer: Empty: who the peer is, the kernel has said.
+        functions: None: the socket itself reads and writes.
         unsent: Bytes that the kernel has not taken yet.
     """
 
     peer = ""
+    functions = None
 
     __slots__ = (
         "_closing",

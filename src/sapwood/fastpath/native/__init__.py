@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,20 @@ def load(path: Path | None = None) -> Any:
         return ctypes.CDLL(str(where))
     except OSError as error:
         raise ResourceError(f"the fast path cannot be loaded: {error}", where=str(where)) from error
+
+
+def holding(library: Any, name: str, *arguments: type[Any]) -> Callable[..., int]:
+    """Return a function of the library that is called with the interpreter's lock.
+
+    It lets the lock go while it waits. What a function of Python raised in it, it raises.
+
+    Args:
+        library: The library.
+        name: The function.
+        arguments: Types of its arguments.
+    """
+    found: Callable[..., int] = ctypes.PYFUNCTYPE(ctypes.c_int, *arguments)((name, library))
+    return found
 
 
 def check_layout(library: Any, part: str, version: int, size: int) -> None:

@@ -147,6 +147,120 @@ static double now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
+/* --- sockets, with TLS or without --------------------------------------------------------------- */
+
+/*
+ * TLS is Python's: its functions encrypt and decrypt, and the rest of a wave's way is this library's.
+ * These are of CPython's stable ABI, and of the interpreter that has loaded this library; they are
+ * weak so that a program without one can load it, too, for waves without TLS.
+ */
+#define PYTHON __attribute__((weak)) extern
+PYTHON void *PyExc_OSError;
+PYTHON void *PyBytes_FromStringAndSize(const char *, ssize_t);
+PYTHON int PyBytes_AsStringAndSize(void *, char **, ssize_t *);
+PYTHON void *PyLong_FromLong(long);
+PYTHON long PyLong_AsLong(void *);
+PYTHON void *PyObject_CallFunctionObjArgs(void *, ...);
+PYTHON void Py_DecRef(void *);
+PYTHON int PyErr_ExceptionMatches(void *);
+PYTHON void PyErr_Clear(void);
+PYTHON void *PyEval_SaveThread(void);
+PYTHON void PyEval_RestoreThread(void *);
+
+enum { TLS_RECORD = 16 * 1024 }; /* bytes of one at most: Python reads no more at once */
+
+struct tls {
+    uint64_t read, write; /* Python's functions; 0 for a socket without TLS */
+    uint64_t lost;        /* whether one of them was interrupted: what became of its bytes is unknown */
+};
+
+/*
+ * Functions that may send or receive are called with the interpreter's lock. They let it go at once,
+ * and have it again for each call of Python.
+ */
+static __thread void *without_lock;
+
+static void let_go(void)
+{
+    without_lock = PyEval_SaveThread();
+}
+
+static void take_lock(void)
+{
+    PyEval_RestoreThread(without_lock);
+}
+
+/*
+ * A function has raised. An OSError says that nothing was done, and is raised again when the event
+ * loop tries the same. Any other is that of a signal's handler, and is raised when Python goes on.
+ */
+static ssize_t raised(struct tls *tls)
+{
+    if (PyErr_ExceptionMatches(PyExc_OSError))
+        PyErr_Clear();
+    else
+        tls->lost = 1;
+    return -1;
+}
+
+static void *called(uint64_t function, void *argument)
+{
+    void *result = argument ? PyObject_CallFunctionObjArgs((void *)(uintptr_t)function, argument, NULL) : NULL;
+    if (argument)
+        Py_DecRef(argument);
+    return result;
+}
+
+static ssize_t write_by_python(struct tls *tls, const uint8_t *data, size_t size)
+{
+    void *sent = called(tls->write, PyBytes_FromStringAndSize((const char *)data, (ssize_t)size));
+    if (!sent)
+        return raised(tls);
+    long done = PyLong_AsLong(sent);
+    Py_DecRef(sent);
+    return done;
+}
+
+static ssize_t read_by_python(struct tls *tls, uint8_t *out)
+{
+    char *data;
+    ssize_t size;
+    void *record = called(tls->read, PyLong_FromLong(TLS_RECORD));
+    if (!record || PyBytes_AsStringAndSize(record, &data, &size))
+        return raised(tls);
+    memcpy(out, data, (size_t)size);
+    Py_DecRef(record);
+    return size;
+}
+
+/* Send like send(2). With TLS all is sent or nothing, and then the same bytes are to be sent next. */
+static ssize_t put(int fd, struct tls *tls, const uint8_t *data, size_t size)
+{
+    if (!tls->write)
+        return send(fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    take_lock();
+    ssize_t sent = write_by_python(tls, data, size);
+    let_go();
+    return sent;
+}
+
+/* Receive like recv(2). Of a TLS record nothing stays behind, so a socket is ready if it is. */
+static ssize_t get(int fd, struct tls *tls, uint8_t *out, size_t room)
+{
+    if (!tls->read)
+        return recv(fd, out, room, MSG_DONTWAIT);
+    size_t got = 0;
+    ssize_t more = TLS_RECORD;
+    take_lock();
+    while (more == TLS_RECORD && room - got >= TLS_RECORD) {
+        more = read_by_python(tls, out + got);
+        got += more > 0 ? (size_t)more : 0;
+    }
+    let_go();
+    errno = EIO;
+    return got && !tls->lost ? (ssize_t)got : more == TLS_RECORD ? -1 : more;
+}
+
 /* === exchange: waves of the client ============================================================ */
 
 /*
@@ -168,7 +282,7 @@ static double now(void)
  */
 
 enum {
-    EXCHANGE_VERSION = 7,         /* of struct exchange; exchange_library.py names the same */
+    EXCHANGE_VERSION = 8,         /* of struct exchange; exchange_library.py names the same */
     MAX_PEERS = 256,     /* children */
     MAX_FD = 4096,       /* descriptors that are known by their number */
     EXCHANGE_MAX_EVENTS = 64,
@@ -188,6 +302,7 @@ struct peer {
     uint32_t sent;  /* bytes of the frame that its socket took */
     uint32_t got;   /* bytes in its slot */
     uint32_t whole; /* bytes of the frame that is waited for, once it is there */
+    struct tls tls;
 };
 
 struct exchange {
@@ -347,7 +462,7 @@ static int begin(struct exchange *x, uint64_t owner, uint32_t size)
     for (uint32_t i = 0; i < x->n_peers; i++)
         x->peers[i].sent = x->peers[i].got = x->peers[i].whole = 0;
     for (uint32_t i = 0; i < x->n_peers && all; i++) {
-        ssize_t sent = send(x->peers[i].fd, frame, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t sent = put(x->peers[i].fd, &x->peers[i].tls, frame, size);
         x->peers[i].sent = sent > 0 ? (uint32_t)sent : 0;
         all = sent == (ssize_t)size;
     }
@@ -387,7 +502,10 @@ int sapwood_exchange_begin_wave(struct exchange *x, uint64_t owner, uint64_t tic
     *at++ = 0;
     write_prefix(frame, (uint64_t)(at - header), payload_size, 0);
     memcpy(at, payload, payload_size);
-    return begin(x, owner, (uint32_t)(at + payload_size - frame));
+    let_go();
+    int begun = begin(x, owner, (uint32_t)(at + payload_size - frame));
+    take_lock();
+    return begun;
 }
 
 static int is_owner(const struct exchange *x, uint64_t owner)
@@ -447,7 +565,7 @@ static int take(struct exchange *x, uint32_t number)
     if (peer->got >= x->slot)
         return 0;
     uint8_t *slot = slot_of(x, number);
-    ssize_t got = recv(peer->fd, slot + peer->got, x->slot - peer->got, MSG_DONTWAIT);
+    ssize_t got = get(peer->fd, &peer->tls, slot + peer->got, x->slot - peer->got);
     if (got <= 0)
         return got < 0 && (errno == EAGAIN || errno == EINTR);
     peer->got += (uint32_t)got;
@@ -476,7 +594,7 @@ static int look(struct exchange *x, struct epoll_event *found, double end)
  * than there are cores it looks for them first, and returns 0 before it sleeps: a signal that came
  * meanwhile is Python's to look at.
  */
-int sapwood_exchange_wait(struct exchange *x, uint64_t owner, int timeout)
+static int exchange_wait(struct exchange *x, uint64_t owner, int timeout)
 {
     struct epoll_event found[EXCHANGE_MAX_EVENTS];
     if (!go_on(x, owner))
@@ -505,6 +623,14 @@ int sapwood_exchange_wait(struct exchange *x, uint64_t owner, int timeout)
     }
     advance(x, BUSY, PAUSED);
     return (int)x->n_arrived;
+}
+
+int sapwood_exchange_wait(struct exchange *x, uint64_t owner, int timeout)
+{
+    let_go();
+    int came = exchange_wait(x, owner, timeout);
+    take_lock();
+    return came;
 }
 
 /* The answers are good: the wave is done. Returns how many are; 0 if it is the event loop's by now. */
@@ -583,7 +709,7 @@ uint64_t sapwood_exchange_layout(void)
  */
 
 enum {
-    RELAY_VERSION = 2,              /* of struct relay; relay_library.py names the same */
+    RELAY_VERSION = 3,              /* of struct relay; relay_library.py names the same */
     MAX_BLOCKS = 16,          /* results whose memory is known */
     RELAY_MAX_EVENTS = 32,
     MAX_NAMES = 512,          /* procedure and context of a call, encoded */
@@ -611,6 +737,7 @@ struct relay {
     int32_t epoll_fd;
     int32_t parent_fd;
     int32_t runner_fd; /* below 0: what comes is returned */
+    struct tls tls;    /* of the parent */
     uint64_t rank;
     uint64_t pid;
     uint64_t stream;
@@ -756,7 +883,7 @@ static int relay_answer(struct relay *r, uint64_t wave, uint64_t attempt, const 
     if (r->room - (int64_t)(size + MESSAGE_COST) <= 0)
         return 0;
     r->room -= size + MESSAGE_COST;
-    ssize_t sent = send(r->parent_fd, frame, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    ssize_t sent = put(r->parent_fd, &r->tls, frame, size);
     if (sent < (ssize_t)size) {
         uint32_t done = sent > 0 ? (uint32_t)sent : 0;
         r->unsent_at = (uint32_t)(frame - r->journal) + done;
@@ -881,8 +1008,8 @@ static int pass_on(struct relay *r, uint32_t size)
         must_be(&in, 0xc0);
     } else {
         payload = (struct payload){reference, own_reference(r, &in, reference, &inode), 1};
-        if (!payload.size || r->n_kept >= MAX_BLOCKS)
-            return 0;
+        if (!payload.size || r->n_kept >= MAX_BLOCKS || r->tls.write)
+            return 0; /* another machine cannot map it */
     }
     must_be(&in, 0xcb);
     uint64_t bits = big_endian(&in, 8);
@@ -925,7 +1052,7 @@ static int echo(struct relay *r, const struct wave *wave, const uint8_t *frame, 
 
 static int from_parent(struct relay *r)
 {
-    ssize_t got = recv(r->parent_fd, r->frame, sizeof r->frame, MSG_DONTWAIT);
+    ssize_t got = get(r->parent_fd, &r->tls, r->frame, sizeof r->frame);
     if (got <= 0)
         return got < 0 && (errno == EAGAIN || errno == EINTR);
     uint32_t at = 0, size = (uint32_t)got;
@@ -960,7 +1087,7 @@ static int from_runner(struct relay *r)
  * Wait like epoll_wait for up to `timeout` milliseconds, below 0 for ever; deal with waves
  * meanwhile. Returns when the time is over or there is something for Python to do.
  */
-void sapwood_relay_wait(struct relay *r, int timeout)
+static void relay_wait(struct relay *r, int timeout)
 {
     struct epoll_event found[RELAY_MAX_EVENTS];
     double end = now() + 1e-3 * timeout;
@@ -996,6 +1123,14 @@ void sapwood_relay_wait(struct relay *r, int timeout)
             timeout = left > 0 ? (int)(1e3 * left) + 1 : 0;
         }
     }
+}
+
+int sapwood_relay_wait(struct relay *r, int timeout)
+{
+    let_go();
+    relay_wait(r, timeout);
+    take_lock();
+    return 0;
 }
 
 /* The size and the version of struct relay, for those who lay it out themselves. */
