@@ -62,7 +62,7 @@ def test_a_tree_without_an_agent_that_was_removed_says_so(
         until(lambda: deep.session.failure is not None)
         with pytest.raises(SapwoodError, match="removed"):
             until(lambda: total(stream, 1.0) is None)
-    with pytest.raises(ConfigurationError, match="began"):
+    with pytest.raises(ConfigurationError, match="cluster started"):
         cluster.topology(2)
 
 

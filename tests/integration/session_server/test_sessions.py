@@ -294,7 +294,7 @@ def test_names_that_nobody_has(head: Head, left: str) -> None:
     assert "night" in caught.value.hint
     with pytest.raises(ConfigurationError, match="a session 'night' already"):
         sapwood.connect().create_session(1, name="night", on="local")
-    with pytest.raises(ConfigurationError, match="not a name of a session"):
+    with pytest.raises(ConfigurationError, match="cannot be the name of a session"):
         sapwood.connect().create_session(1, name="a/b", on="local")
     with pytest.raises(ConfigurationError, match="cannot be on 'moon'"):
         sapwood.connect().create_session(1, on="moon")

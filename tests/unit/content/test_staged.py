@@ -211,7 +211,7 @@ def test_other_bytes_than_announced_are_refused_and_leave_nothing(
     with pytest.raises(DataValueError, match="differ from the announced"):
         store.write(StagePiece(sha256(b"right"), 5, 0, b"wrong"))
     assert list((tmp_path / "stage/objects").glob("*.part")) == []
-    with pytest.raises(DataMissingError, match="is not here"):
+    with pytest.raises(DataMissingError, match="is missing on this node"):
         store.keep(file_tree("a", b"right"))
 
 

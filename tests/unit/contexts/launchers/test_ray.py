@@ -96,9 +96,14 @@ def test_what_ray_says_has_a_meaning(said: str, kind: str, told: str) -> None:
 
 def test_a_command_has_the_variables_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     other = subprocess.Popen(
-        ["sh", "-c", "read x"], env={"WHOSE": "machine", "PATH": "/bin"}, stdin=subprocess.PIPE
+        ["sh", "-c", "echo began; read x"],
+        env={"WHOSE": "machine", "PATH": "/bin"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"began\n"  # the kernel shows its variables by then
         monkeypatch.setenv("RAY_RAYLET_PID", str(other.pid))
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
