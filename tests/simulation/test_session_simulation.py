@@ -217,7 +217,7 @@ def _leaves_late(patch: pytest.MonkeyPatch) -> None:
 
 MISTAKES = {
     "a handed-over value is forgotten before it arrives": Mistake(
-        _forgets_at_once, "are lost|for good", range(175, 176)
+        _forgets_at_once, "are lost|for good", range(134, 135)
     ),
     "values in transit to a client that is gone count as unread": Mistake(
         _left, "for good|no progress", range(9)
