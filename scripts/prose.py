@@ -26,7 +26,7 @@ NOT_READ = (
     "tests/unit/test_prose.py",
     "tests/integration/client/cpython/",
 )
-"""Files that quote what is searched for, and those of another project."""
+"""Files that quote what is searched for, and tests copied from CPython."""
 
 VERB = (
     "is|are|was|has|have|had|may|can|must|asks?|wants?|knows?|holds?|gives?|reads?|comes?|came|"
