@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from sapwood.comm.messaging.ordering import ReceiveWindow, SequenceOrder
 from sapwood.comm.streams.streams import Streams
+from sapwood_simulation import simulation
 from sapwood_simulation.__main__ import app
 
 
@@ -32,6 +33,7 @@ def test_a_broken_invariant_is_told_with_the_command_that_repeats_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Streams, "places_came", lambda _streams, _ranks: [])
+    monkeypatch.setattr(simulation, "PATIENCE", 20.0)  # more would only take longer
     done = CliRunner().invoke(app, ["--seeds", "20", "--crash", "0.02"])
     assert done.exit_code == 1
     assert "python -m sapwood_simulation --seed" in done.stderr

@@ -13,6 +13,7 @@ from sapwood.comm.streams.streams import Streams
 from sapwood.comm.streams.wave import Wave
 from sapwood.core.topology import ROOT, kary, plan
 from sapwood.session.supervisor import SupervisionTimeouts
+from sapwood_simulation import simulation
 from sapwood_simulation.faults import Faults
 from sapwood_simulation.network import Network
 from sapwood_simulation.simulation import (
@@ -65,6 +66,10 @@ def test_two_simulations_do_not_meet() -> None:
     first, second = Simulation(drawn(4)), Simulation(drawn(5))
     assert first.run() == Simulation(drawn(4)).run()
     assert second.run() == Simulation(drawn(5)).run()
+
+
+SHORT_PATIENCE = 20.0
+"""Seconds of virtual time without progress, for small trees with a mistake: each costs time."""
 
 
 def run_with(faults: Faults, *, seeds: int) -> None:
@@ -232,6 +237,7 @@ def test_a_wave_that_counts_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> N
         return asked
 
     monkeypatch.setattr(Wave, "drop", drop)
+    monkeypatch.setattr(simulation, "PATIENCE", SHORT_PATIENCE)
     with pytest.raises(InvariantError, match=r"twice|other agents|no progress"):
         run_with(Faults(crash=0.01, pause=0.002), seeds=200)
 
@@ -252,6 +258,7 @@ def test_an_exception_of_the_protocol_names_its_seed(monkeypatch: pytest.MonkeyP
 def test_a_wave_that_is_not_repeated_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake on purpose: a reattached place is not asked for missing contributions."""
     monkeypatch.setattr(Streams, "places_came", lambda _streams, _ranks: [])
+    monkeypatch.setattr(simulation, "PATIENCE", SHORT_PATIENCE)
     with pytest.raises(
         InvariantError, match=r"no progress.*\n.*python -m sapwood_simulation --seed"
     ):
