@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sapwood.activity.run_record import WorkStatistics
     from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
     from sapwood.activity.task_future import TaskFuture
+    from sapwood.client.autoscaling import AutoscaleBounds, Autoscaling
     from sapwood.client.cluster import AgentInfo
     from sapwood.client.cluster_head import ClusterHead, NodeInfo
     from sapwood.client.credentials import HeadCredentials
@@ -52,6 +53,8 @@ __all__ = [
     "AgentInfo",
     "AgentStatistics",
     "AsyncResult",
+    "AutoscaleBounds",
+    "Autoscaling",
     "ClusterHead",
     "CollectInfo",
     "CredentialInfo",
@@ -104,6 +107,7 @@ if not TYPE_CHECKING:
             "sapwood.activity.run_record": "WorkStatistics",
             "sapwood.activity.statistics": "AgentStatistics FunctionStatistics RunStatistics",
             "sapwood.activity.task_future": "TaskFuture",
+            "sapwood.client.autoscaling": "Autoscaling AutoscaleBounds",
             "sapwood.client.cluster": "AgentInfo",
             "sapwood.client.cluster_head": "ClusterHead NodeInfo",
             "sapwood.client.credentials": "HeadCredentials",

@@ -77,6 +77,32 @@ class TaskCall(msgspec.Struct, frozen=True):
         )
 
 
+class TaskDemand(msgspec.Struct, frozen=True):
+    """What the agents of a cluster have to do.
+
+    Attributes:
+        waiting: Tasks that no agent has yet.
+        loads: How many tasks each agent has, by rank, of the agents that are there.
+        bound: Agents that were called by rank: functions may have left state there.
+    """
+
+    waiting: int
+    loads: dict[int, int]
+    bound: frozenset[int] = frozenset()
+
+    @property
+    def backlog(self) -> int:
+        """How many tasks wait, there or behind others, less the agents that have none.
+
+        Example:
+            >>> TaskDemand(waiting=3, loads={1: 2, 2: 1, 3: 0}).backlog
+            3
+        """
+        behind = sum(max(load - 1, 0) for load in self.loads.values())
+        idle = sum(not load for load in self.loads.values())
+        return self.waiting + behind - idle
+
+
 class Task:
     """A call and its future.
 
@@ -130,6 +156,7 @@ class TaskPool:
         self._taking_back = 0
         self._later: set[TaskFuture] = set()
         self._gone: set[int] = set()
+        self._bound: set[int] = set()
         self._closed: SapwoodError | None = None
         self._refusal: SapwoodError | None = None
         self._to_prepare: deque[Callable[[], None]] = deque()
@@ -217,6 +244,7 @@ class TaskPool:
             with self._lock:
                 if self._closed is not None:
                     raise self._closed
+                self._bound.update(ranks)
                 for task in tasks:
                     self._give(task.rank, task)
             for task in tasks:
@@ -236,8 +264,36 @@ class TaskPool:
             self._session.ask_encoded(rank, agent_requests.CALL_TASK, body, call.argument, future)
             with self._lock:  # no callback: a waiting thread may take the answer where it arrives
                 self._load[rank] += 1
+                self._bound.add(rank)
                 self._direct.append((rank, future))
         return asked
+
+    def demand(self) -> TaskDemand:
+        """Return what the agents have to do, of those that are there.
+
+        Raises:
+            ClosedError: The cluster is closed.
+        """
+        with self._lock:
+            self._must_accept(is_new=False)
+            self._count_direct()
+            loads = {rank: self._load[rank] for rank in self._there()}
+            return TaskDemand(len(self._queue), loads, frozenset(self._bound))
+
+    def retire(self, ranks: Iterable[int]) -> list[int]:
+        """Give no more tasks to those agents that have none; return their ranks."""
+        with self._lock:
+            self._count_direct()
+            there = set(self._there()) - self._bound
+            idle = [rank for rank in ranks if rank in there and not self._load[rank]]
+            self._gone.update(idle)
+        return idle
+
+    def reinstate(self, ranks: Iterable[int]) -> None:
+        """Give tasks to agents again that stay after all."""
+        with self._lock:
+            self._gone.difference_update(ranks)
+        self._dispatch()
 
     def refuse(self, *, cancel: bool = False) -> None:
         """Take no more tasks.
@@ -313,8 +369,7 @@ class TaskPool:
     def _dispatch(self) -> None:
         while True:
             with self._lock:
-                tree = self._session.tree
-                free = [rank for rank in self._load if rank not in self._gone and rank in tree]
+                free = self._there()
                 if not free:
                     return
                 if self._direct:
@@ -334,6 +389,11 @@ class TaskPool:
             self._send(rank, task)
         for rank, task in wanted:
             self._take_back(rank, task)
+
+    def _there(self) -> list[int]:
+        """Return the agents that take tasks; with the lock held."""
+        tree = self._session.tree
+        return [rank for rank in self._load if rank not in self._gone and rank in tree]
 
     def _give(self, rank: int, task: Task) -> None:
         self._given[rank].append(task)

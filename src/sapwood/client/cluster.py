@@ -17,6 +17,7 @@ from sapwood.activity.agent_requests import FLUSH_TRACES
 from sapwood.activity.statistics import FunctionStatistics, by_function_and_node
 from sapwood.activity.task_future import TaskFuture
 from sapwood.activity.tasks import TaskCall, TaskPool
+from sapwood.client.autoscaling import CONTRACT_TIMEOUT, Autoscaling, ScalableCluster, bounds_of
 from sapwood.client.group import AgentGroup
 from sapwood.client.messages import Messaging
 from sapwood.client.output import OutputPrinter
@@ -156,6 +157,7 @@ class Cluster(TreeWork, Messaging, Submitting):
         self._time_limit = settings.limits.time
         self._topologies: list[Topology] = []
         self._watches: list[Watch] = []
+        self._autoscaling: Autoscaling | None = None
         self.kept_streams: tuple[Stream, ...] = ()
         self.new_session: Callable[..., Cluster] | None = None
         session.answer(agent_requests.OUTPUT, printer.take)
@@ -423,6 +425,65 @@ class Cluster(TreeWork, Messaging, Submitting):
         check_places(ranks, self._session.tree.agent_ranks)
         self._session.contract(ranks, wait_time(timeout) or 0.0)
 
+    def autoscale(self, minimum: int, maximum: int, *, idle: float = 60.0) -> Autoscaling:
+        """Add agents while tasks wait for them, and remove agents that have nothing to do.
+
+        Tasks have to wait for a second before the number of agents is at most doubled. An agent is
+        only removed while no task, run, topology, persistent data or stream without ``follow=True``
+        needs it, and if it was never called by rank, because functions may have left state there.
+
+        Args:
+            minimum: The fewest agents; they are started at once.
+            maximum: The most agents.
+            idle: Seconds after which an agent without tasks is removed.
+
+        Returns:
+            What stops it. A second call of this method stops the first.
+
+        Raises:
+            ConfigurationError: They are no such numbers, or more than ``limits.agents``.
+            ClosedError: The cluster is closed.
+
+        Example:
+            ::
+
+                cluster.autoscale(2, 16)
+                results = list(cluster.map(simulate, range(10_000)))
+        """
+        self._must_be_open()
+        bounds = bounds_of(
+            whole(minimum, "minimum", ConfigurationError),
+            whole(maximum, "maximum", ConfigurationError),
+            duration(idle, "idle"),
+            self.settings.limits.agents,
+        )
+        if self._autoscaling is not None:
+            self._autoscaling.stop()
+        self._autoscaling = Autoscaling(
+            ScalableCluster(
+                self._tasks.demand, self._must_keep_agents, self.expand, self._remove_idle
+            ),
+            bounds,
+        )
+        return self._autoscaling
+
+    def _must_keep_agents(self) -> bool:
+        """Whether more than tasks needs the agents that are there."""
+        self._topologies = [one for one in self._topologies if not one.closed]
+        return bool(self._topologies) or self._needs_agents()
+
+    def _remove_idle(self, ranks: Iterable[int]) -> tuple[int, ...]:
+        """Remove those agents that have nothing to do; return their ranks."""
+        retired = self._tasks.retire(ranks)
+        if not retired:
+            return ()
+        try:
+            self.contract(retired, CONTRACT_TIMEOUT)
+        except BaseException:
+            self._tasks.reinstate(retired)
+            raise
+        return tuple(retired)
+
     def invite(self, agents: int = 1, *, lifetime: float = DAY, listen: str = "") -> list[str]:
         """Invite other processes to become agents.
 
@@ -543,6 +604,8 @@ class Cluster(TreeWork, Messaging, Submitting):
             )
         if self.allocation is not None:
             self.allocation.close()
+        if self._autoscaling is not None:
+            self._autoscaling.stop(wait=False)
         for watch in self._watches:
             watch.close()
         for topology in self._topologies:
@@ -554,6 +617,8 @@ class Cluster(TreeWork, Messaging, Submitting):
         try:
             self._session.close()
         finally:
+            if self._autoscaling is not None:
+                self._autoscaling.stop()  # what it waits for has ended with the session
             self._printer.close()
             self._log_output.close()
             self._wait_for_runs()

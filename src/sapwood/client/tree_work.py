@@ -2,6 +2,7 @@
 
 import abc
 import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
@@ -70,6 +71,7 @@ class TreeWork(StaysHere, abc.ABC):
         self._variables = dict(variables)
         self._printer = printer
         self._runs: list[Run] = []
+        self._needing: weakref.WeakSet[Stream | PersistentDataset] = weakref.WeakSet()
         self._span: TraceSpan | None = None
         self.allocation: AllocationEnd | None = None
         self.page: DashboardPage = DashboardPage()
@@ -184,7 +186,9 @@ class TreeWork(StaysHere, abc.ABC):
         """
         self._must_be_open()
         loaded = load(data, fields=fields, columns=columns)
-        return PersistentDataset(self._session, loaded, copy=copy)
+        kept = PersistentDataset(self._session, loaded, copy=copy)
+        self._needing.add(kept)
+        return kept
 
     def tell_runs(self, function: Callable[[Run], object]) -> None:
         """Have a function called with each run that begins from now on, when it has ended."""
@@ -247,7 +251,10 @@ class TreeWork(StaysHere, abc.ABC):
         request = StreamRequest(
             what, reduce, agents, sync, late, keep, on_loss, up, down, own, limit, follow
         )
-        return open_stream(self._session, request, self._maker.for_stream, self._printer.follow)
+        opened = open_stream(self._session, request, self._maker.for_stream, self._printer.follow)
+        if not follow:
+            self._needing.add(opened)
+        return opened
 
     @property
     def target(self) -> Target:
@@ -268,6 +275,13 @@ class TreeWork(StaysHere, abc.ABC):
     def closed(self) -> bool:
         """Whether it is closed."""
         return self._session.closed
+
+    def _needs_agents(self) -> bool:
+        """Whether a run, a stream or persistent data need the agents that are there."""
+        return any(not run.done() for run in self._runs) or any(
+            not (one.released if isinstance(one, PersistentDataset) else one.closed)
+            for one in set(self._needing)
+        )
 
     def _cancel_runs(self) -> None:
         for run in self._runs:

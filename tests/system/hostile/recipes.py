@@ -180,6 +180,7 @@ def released(cluster: sapwood.Cluster, value: Any) -> None:
 
 
 CLUSTER: dict[str, Row] = {
+    "autoscale": Row(lambda cluster, value: cluster.autoscale(1, value).stop(), EVERY),
     "contract": Row(
         lambda cluster, value: cluster.contract(value),
         EVERY,
