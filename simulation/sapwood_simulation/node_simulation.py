@@ -309,7 +309,9 @@ class NodeSimulation(Simulation):
         )
         request = JoinRequest("" if machine.node else machine.token, _request(), facts)
         found = self.control.desk.admit(request, machine.node, "")
-        when_done(found, functools.partial(self._answered, machine, asks, pause))
+        # By the loop: what a callback of a future raises would only be logged.
+        answered = functools.partial(self.loop.call_later, 0.0, self._answered)
+        when_done(found, functools.partial(answered, machine, asks, pause))
 
     def _answered(
         self, machine: Machine, asks: int, pause: float, found: Future[JoinAnswer]
@@ -326,11 +328,6 @@ class NodeSimulation(Simulation):
         self._joined_count += 1
         self._again += bool(machine.node)
         if self._random.random() < self._lost_answers:
-            if not machine.node:  # its token is spent
-                machine.over = True
-                del self._machines[machine.name]
-                self._new_machine()
-                return
             self._ask_later(machine, asks, pause)
             return
         self.later(WAY, self._let_in, machine, asks, answer)

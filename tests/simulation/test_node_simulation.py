@@ -9,6 +9,7 @@ import pytest
 
 from sapwood.core.errors import ConfigurationError
 from sapwood.lifecycle.core import ProcessLifecycle
+from sapwood.nodes.join_desk import JoinDesk
 from sapwood.nodes.starting import AwaitedDaemon
 from sapwood_simulation.faults import Faults
 from sapwood_simulation.node_simulation import NodeReport, NodeSimulation
@@ -58,8 +59,8 @@ def test_it_has_no_zygotes() -> None:
         simulated(0, Faults(zygote=0.1))
 
 
-def until_one_fails() -> None:
-    for seed in range(60):
+def until_one_fails(first: int = 0) -> None:
+    for seed in range(first, first + 60):
         simulated(seed)
 
 
@@ -77,4 +78,10 @@ def test_a_node_that_is_shut_out_because_an_answer_got_lost_is_found(
 ) -> None:
     monkeypatch.setattr(ProcessLifecycle, "_restart", lambda *_: None)
     with pytest.raises(InvariantError, match="no progress"):
+        until_one_fails(first=90)
+
+
+def test_a_token_that_is_lost_with_an_answer_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JoinDesk, "_former_claim", lambda *_: None)
+    with pytest.raises(InvariantError, match="is refused: the join token was used before"):
         until_one_fails()

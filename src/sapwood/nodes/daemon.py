@@ -49,6 +49,7 @@ from sapwood.nodes.node_commands import NodeCommands
 from sapwood.nodes.session_processes import SessionZygotes
 from sapwood.nodes.stage import NodeStage, StageFolder
 from sapwood.nodes.staged_use import STAGE_VARIABLE
+from sapwood.security.authority import make_request
 from sapwood.security.credentials import Credentials
 from sapwood.security.invitations import NODES, Invitation
 from sapwood.session.agent import READY, Contribution, IncomingRequest
@@ -386,10 +387,11 @@ def _joined(
     token, addresses = NODES.parse(order.token), _addresses(order.addresses)
     if not order.way:
         return join(token, addresses), None
+    own = make_request()
     answer = FirstAnswer(addresses)
     if answer.address:
         with contextlib.suppress(CommunicationError):
-            return join(token, [answer.address], MAX_ATTEMPT, answer=answer), None
+            return join(token, [answer.address], MAX_ATTEMPT, answer=answer, own=own), None
     way = HeadWay()
     stack.callback(way.close)
     say(way=way.path)
@@ -401,7 +403,7 @@ def _joined(
             where=", ".join(addresses),
             hint="let this machine connect to one of these addresses",
         )
-    return join(token, [way.endpoint]), way
+    return join(token, [way.endpoint], own=own), way
 
 
 def join_by_hand(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import re
 import time
 from collections import deque
@@ -30,7 +31,7 @@ from sapwood.nodes.machines import MachineSupervisor
 from sapwood.nodes.note_event import NoteEvent
 from sapwood.nodes.refusals import Refusals, RefusedMachine, RefusedMachines, log_refusals
 from sapwood.nodes.registry import NodeRegistry
-from sapwood.security.authority import valid_until
+from sapwood.security.authority import fingerprint, valid_until
 from sapwood.security.invitations import (
     LIFETIME,
     NODES,
@@ -42,11 +43,11 @@ from sapwood.security.invitations import (
 _NODE = re.compile(r"n[0-9]+(-[0-9]+){0,2}")
 """Names of nodes in certificates; those of heads and clients have others."""
 
-MAX_TOKEN_USERS = 1000
-"""Tokens of which the head remembers who used them."""
+MAX_CLAIMED_TOKENS = 1000
+"""Tokens of which the head remembers who used them, the last ones."""
 
-MAX_USERS = 16
-"""Machines that it remembers of each, the last ones."""
+MAX_CLAIMS = 64
+"""Machines that it remembers of each, the last ones: as many may be joining at once."""
 
 MAX_NAME = 64
 """Characters of the name of a refused machine."""
@@ -67,6 +68,27 @@ class JoinPolicy:
     restart: RestartSettings
     generation: int
     denied: Callable[[str], bool]
+
+
+@dataclass(eq=False)
+class _Claim:
+    """One use of a token: the machine that has it may ask again when it got no answer.
+
+    Attributes:
+        name: What the machine calls itself.
+        key: Fingerprint of its key.
+        digest: Of the token's secret.
+        record: The token after this use; None while it is being redeemed.
+        node: The id of the node that the machine became; empty until it was admitted.
+        revoked: Whether the token was revoked.
+    """
+
+    name: str
+    key: str
+    digest: bytes
+    record: InvitationRecord | None = None
+    node: str = ""
+    revoked: bool = False
 
 
 class JoinDesk:
@@ -105,7 +127,7 @@ class JoinDesk:
         self._later = later
         self._off_loop = off_loop
         self._expected: dict[str, int] = {}  # incarnations, by the ids of tokens of launchers
-        self._token_users: dict[str, deque[str]] = {}
+        self._claims: dict[str, deque[_Claim]] = {}  # by the ids of tokens
         self._refused = RefusedMachines()
         self._note_refused = Refusals(self._record_refusal)
 
@@ -136,6 +158,8 @@ class JoinDesk:
 
     def revoke_token(self, token_id: str) -> bool:
         """Revoke a join token; return whether it existed."""
+        for claim in list(self._claims.get(token_id, ())):
+            claim.revoked = True
         return self._tokens.revoke(token_id)
 
     def daemon_order(self, rank: int, incarnation: int, addresses: Sequence[str]) -> DaemonOrder:
@@ -156,6 +180,8 @@ class JoinDesk:
         """Admit a machine as a node, or refuse it and remember why.
 
         A join token is redeemed on a separate thread, because the store of the head may be slow.
+        A machine that lost its connection before the answer may ask again with the same token, key
+        and name until the token expires.
 
         Args:
             request: What it asks for.
@@ -187,23 +213,29 @@ class JoinDesk:
             )
             answer.set_result(made)
 
-        def redeem(token: Invitation) -> None:
+        def redeem(token: Invitation, claim: _Claim) -> None:
             try:
                 record = self._tokens.redeem(token, request.facts.name)
             except Exception as error:  # noqa: BLE001 - the machine gets an answer
-                self._later(0.0, end, partial(_raise, error))
+                self._later(0.0, end, partial(self._not_redeemed, token.id, claim, error))
             else:
-                self._later(0.0, end, partial(self._by_token, request, record))
+                self._later(0.0, end, partial(self._redeemed, request, claim, record))
 
         if not request.token:
             end(partial(self.admitted, request, peer))
             return answer
         try:
-            token = self._checked_token(request)
+            self._check(request)
+            token = NODES.parse(request.token)
+            former = self._former_claim(token, request)
+            claim = former or self._new_claim(token, request)
         except Exception as error:  # noqa: BLE001 - the machine gets an answer
             end(partial(_raise, error))
+            return answer
+        if former is None:
+            self._off_loop("sapwood-redeem", redeem, token, claim)
         else:
-            self._off_loop("sapwood-redeem", redeem, token)
+            end(partial(self._by_claim, request, claim))
         return answer
 
     def _turned_away(self, request: JoinRequest, address: str, error: SapwoodError) -> None:
@@ -211,7 +243,8 @@ class JoinDesk:
         if isinstance(error, CommunicationError):
             return
         reason = error.what
-        users = list(self._token_users.get(_id_of(request.token), ()))
+        claims = self._claims.get(_id_of(request.token), ())
+        users = [_printable(one.name) for one in claims if one.node]
         if users:
             reason += f"; it let in {fold_hosts(users)}"
         name = _printable(request.facts.name)
@@ -281,34 +314,75 @@ class JoinDesk:
             self._policy.settings.stage_limit,
         )
 
-    def _checked_token(self, request: JoinRequest) -> Invitation:
-        """Return the token of a request that can be granted now.
+    # --- tokens ----------------------------------------------------------------------------------
+
+    def _former_claim(self, token: Invitation, request: JoinRequest) -> _Claim | None:
+        """Return the claim of a machine that has redeemed this token; None if there is none."""
+        claims = [
+            one
+            for one in self._claims.get(token.id, ())
+            if one.name == request.facts.name and hmac.compare_digest(one.digest, token.digest)
+        ]
+        if not claims:  # strangers do not make the head verify a signature
+            return None
+        key = fingerprint(request.request)
+        found = next((one for one in claims if one.key == key), None)
+        over = found and (
+            found.revoked or (found.record is not None and found.record.expires < time.time())
+        )
+        return None if over else found
+
+    def _new_claim(self, token: Invitation, request: JoinRequest) -> _Claim:
+        """Let a machine claim a token that it can redeem now.
 
         Raises:
             CommunicationError: The node of its name may come back: it may try again later.
             SecurityError: The token cannot be used.
         """
-        self._check(request)
-        token = NODES.parse(request.token)
         name = request.facts.name
         checked = self._tokens.check(token, name)
         if not checked.slot and self._machines.life.must_wait(name):  # its token stays valid
             raise CommunicationError(f"the node '{name}' is not known to be gone yet")
-        return token
+        claim = _Claim(name, fingerprint(request.request), token.digest)
+        self._claims.setdefault(token.id, deque(maxlen=MAX_CLAIMS)).append(claim)
+        if len(self._claims) > MAX_CLAIMED_TOKENS:
+            del self._claims[next(iter(self._claims))]
+        return claim
 
-    def _by_token(self, request: JoinRequest, record: InvitationRecord) -> JoinAnswer:
+    def _not_redeemed(self, token_id: str, claim: _Claim, error: Exception) -> NoReturn:
+        """Withdraw the claim of a machine whose token could not be redeemed."""
+        claims = self._claims.get(token_id)
+        if claims is not None and claim in claims:
+            claims.remove(claim)
+        raise error
+
+    def _redeemed(
+        self, request: JoinRequest, claim: _Claim, record: InvitationRecord
+    ) -> JoinAnswer:
         """Admit a machine whose token was redeemed."""
-        name = request.facts.name
-        users = self._token_users.setdefault(record.id, deque(maxlen=MAX_USERS))
-        users.append(_printable(name))
-        if len(self._token_users) > MAX_TOKEN_USERS:
-            del self._token_users[next(iter(self._token_users))]
-        launched = self._expected.pop(record.id, 0)
+        claim.record = record
+        return self._by_claim(request, claim)
+
+    def _by_claim(self, request: JoinRequest, claim: _Claim) -> JoinAnswer:
+        """Admit a machine by its claim; one that was admitted before becomes the same node.
+
+        Raises:
+            SapwoodError: It is not admitted.
+        """
+        if claim.node:
+            return self.admitted(request, claim.node)
+        if claim.record is None:
+            raise CommunicationError("the former request of this machine is being answered")
+        record, name = claim.record, request.facts.name
+        launched = self._expected.get(record.id, 0)
         asked = mev.JoinAsked(name, slot=record.slot, incarnation=launched)
         admitted = self._machines.join(asked)
+        self._expected.pop(record.id, None)
         shown = self._name_of_admitted(admitted)
         certificate = self._issuer.sign(request.request, shown)
-        return self._answer(request, shown, certificate, admitted)
+        answer = self._answer(request, shown, certificate, admitted)
+        claim.node = answer.node
+        return answer
 
     def _name_of_admitted(self, admitted: mev.Admit) -> str:
         """Return the name in certificates of a machine that joined by a token."""

@@ -424,6 +424,10 @@ class JoinServer:
 # --- on the machine -------------------------------------------------------------------------------
 
 
+OwnKey = tuple[bytes, bytes]
+"""The key of a machine that joins, and its request for a certificate, both PEM."""
+
+
 class Joined(msgspec.Struct, frozen=True, kw_only=True):
     """What a machine has when it has joined.
 
@@ -445,8 +449,12 @@ def join(
     name: str = "",
     answer: FirstAnswer | None = None,
     failed: Callable[[str], None] = lambda _reason: None,
+    own: OwnKey | None = None,
 ) -> Joined:
     """Join a cluster.
+
+    All attempts show the same key: a head that has admitted this machine, and whose answer was
+    lost, admits it again.
 
     Args:
         token: The token.
@@ -456,16 +464,17 @@ def join(
         name: What this node calls itself; empty for the machine's name.
         answer: A connection that there is already, which is tried before all others.
         failed: Told where and why an attempt came to nothing, if there will be another one.
+        own: The key of this machine, if it may have asked before; by default a new one.
 
     Raises:
         SecurityError: The head is not the one that made the token, or it refuses.
         CommunicationError: It cannot be reached.
     """
+    attempt = partial(_join_at, token, name, own or make_request())
     if answer is not None and answer.sock is not None:
         with contextlib.suppress(OSError, _ImpostorError):
-            left = min(timeout, MAX_ATTEMPT)
-            return _join_at(token, name, answer.address, left, answer.sock)
-    return _try_each(addresses, timeout, partial(_join_at, token, name), failed=failed)
+            return attempt(answer.address, min(timeout, MAX_ATTEMPT), answer.sock)
+    return _try_each(addresses, timeout, attempt, failed=failed)
 
 
 class JoinedAgent(msgspec.Struct, frozen=True, kw_only=True):
@@ -493,11 +502,12 @@ def join_session(invitation: Invitation, timeout: float = JOIN_TIMEOUT) -> Joine
         SecurityError: What answers is not the session that made the invitation, or it refuses.
         CommunicationError: It cannot be reached.
     """
+    own = make_request()
 
     def attempt(address: str, left: float) -> JoinedAgent:
         with _way_by_pin(AGENT_PROTOCOL, invitation.pin, address, left) as (way, end, found):
             place, credentials = _ask(
-                way, end, invitation.text, "", found.authority, address, AgentPlace
+                way, end, invitation.text, "", own, found.authority, address, AgentPlace
             )
             return JoinedAgent(place=place, credentials=credentials, address=address)
 
@@ -598,12 +608,13 @@ def _try_each(
 def _join_at(
     token: Invitation,
     name: str,
+    own: OwnKey,
     address: str,
     timeout: float,
     plain: socket.socket | None = None,
 ) -> Joined:
     with _way_by_pin(JOIN_PROTOCOL, token.pin, address, timeout, plain) as (way, end, found):
-        return _joined(way, end, token.text, name, found.authority, address)
+        return _joined(way, end, token.text, name, own, found.authority, address)
 
 
 _MAKERS = {
@@ -639,7 +650,7 @@ def _join_again_at(credentials: Credentials, name: str, address: str, timeout: f
             raise _ImpostorError(address, "head of the cluster")
         way = _way(secure)
         _greeting(way, end)
-        return _joined(way, end, "", name, credentials.authority, address)
+        return _joined(way, end, "", name, make_request(), credentials.authority, address)
 
 
 @contextlib.contextmanager
@@ -738,8 +749,16 @@ def _greeting(way: _Way, end: float) -> JoinGreeting:
     return greeting
 
 
-def _joined(way: _Way, end: float, token: str, name: str, authority: bytes, address: str) -> Joined:
-    answer, credentials = _ask(way, end, token, name, authority, address, JoinAnswer)
+def _joined(
+    way: _Way,
+    end: float,
+    token: str,
+    name: str,
+    own: OwnKey,
+    authority: bytes,
+    address: str,
+) -> Joined:
+    answer, credentials = _ask(way, end, token, name, own, authority, address, JoinAnswer)
     return Joined(answer=answer, credentials=credentials, address=address)
 
 
@@ -748,12 +767,13 @@ def _ask(
     end: float,
     token: str,
     name: str,
+    own: OwnKey,
     authority: bytes,
     address: str,
     kind: type[Answer],
 ) -> tuple[Answer, Credentials]:
     """Ask the head, who is known by now, or the root of a session."""
-    key, request = make_request()
+    key, request = own
     way.send(packed(JoinRequest(token, request, NodeFacts.here(name))))
     answer = _read(way, end)
     if isinstance(answer, JoinRefused):

@@ -256,6 +256,20 @@ def make_request() -> tuple[bytes, bytes]:
     return _private(key), request.public_bytes(serialization.Encoding.PEM)
 
 
+def fingerprint(request: bytes) -> str:
+    """Return the SHA-256 of the key of a certificate request (PEM), 64 hexadecimal digits.
+
+    Raises:
+        SecurityError: The request is malformed, or not signed by its own key.
+
+    Example:
+        >>> _, request = make_request()
+        >>> len(fingerprint(request))
+        64
+    """
+    return hashlib.sha256(_spki(_requested_key(request))).hexdigest()
+
+
 def pin_of(certificate: bytes) -> str:
     """Return the pin of an authority's certificate (PEM).
 

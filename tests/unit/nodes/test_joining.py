@@ -118,6 +118,21 @@ def test_a_machine_with_a_token_becomes_a_node(head: Head, authority: Authority)
     assert joined.credentials.key not in msgspec.msgpack.encode(request)
 
 
+def test_a_machine_whose_answer_was_lost_asks_again_with_the_same_key(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grant = head.server._grant
+
+    def lose(number: int, _answer: object) -> None:
+        monkeypatch.setattr(head.server, "_grant", grant)
+        head.server._end(number).abort()
+
+    monkeypatch.setattr(head.server, "_grant", lose)
+    join(head.tokens.create(uses=2, slot=1), [head.address])
+    first, second = head.admitted
+    assert first.request == second.request
+
+
 def test_a_machine_tries_all_addresses(head: Head) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         closed = f"127.0.0.1:{taken.getsockname()[1]}"
