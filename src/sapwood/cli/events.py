@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import queue
 import time
+from collections.abc import Iterator
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from sapwood.cli.failures import reporting
 from sapwood.cli.head_access import connected
 from sapwood.cli.options import Cluster, Debug, Json
+from sapwood.cli.parquet import Parquet, check_only_parquet, write_events
 from sapwood.cli.present import print_json
 from sapwood.core import typed
 from sapwood.core.errors import CommunicationError, InputError
@@ -20,8 +24,12 @@ from sapwood.core.shown import shown
 from sapwood.core.terminal_text import printable
 from sapwood.environment.units import parse_duration
 from sapwood.head import calls
-from sapwood.head.ledger import EventQuery, LedgerEvent
+from sapwood.head.ledger import MAX_FOUND, EventQuery, LedgerEvent
 from sapwood.head.parts.events import Events
+from sapwood.head_client.connection import ServiceClient
+
+SHOWN = 100
+"""Events that are shown by default."""
 
 LOOK = 0.5
 """Seconds between two checks whether the head still runs."""
@@ -49,8 +57,15 @@ def events(  # noqa: PLR0913 - each parameter is one option of the command line
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option(metavar="N", min=1, help="The last N events at most.")
-    ] = 100,
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="The last N events at most.",
+            show_default=f"{SHOWN}; with --parquet all",
+        ),
+    ] = None,
+    parquet: Parquet = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Continue with new events, until Ctrl-C.")
     ] = False,
@@ -63,8 +78,14 @@ def events(  # noqa: PLR0913 - each parameter is one option of the command line
         nodes=expand_hosts(nodes) if nodes else [],
         session=session,
         kinds=list(kind or ()),
-        limit=limit,
+        limit=SHOWN if limit is None else limit,
     )
+    check_only_parquet(parquet, json=as_json, follow=follow)
+    if parquet is not None:
+        with connected(name) as head:
+            count = write_events(parquet, _pages(head.client, query, limit))
+        typer.echo(f"{parquet} has {count} event{'s' * (count != 1)}.")
+        return
     coming: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def noticed(what: str, value: Any) -> None:
@@ -86,6 +107,23 @@ def events(  # noqa: PLR0913 - each parameter is one option of the command line
         last = max((one.number for one in page.events), default=0)
         if follow:
             _follow(head, coming, last, as_json=as_json)
+
+
+def _pages(
+    client: ServiceClient, query: EventQuery, limit: int | None
+) -> Iterator[list[LedgerEvent]]:
+    """Yield the last events, or all, in parts: the newest part first."""
+    left, before = math.inf if limit is None else limit, 0
+    while left > 0:
+        most = int(min(left, MAX_FOUND))
+        wanted = msgspec.structs.replace(query, limit=most, before=before)
+        page = client.call(Events.find, wanted).events
+        if page:
+            yield page
+        if len(page) < most:
+            return
+        before = page[0].number
+        left -= len(page)
 
 
 def _follow(head: Any, coming: queue.SimpleQueue[Any], last: int, *, as_json: bool) -> None:

@@ -16,6 +16,7 @@ from sapwood.activity.progress import RunState
 from sapwood.cli.failures import reporting, show_error
 from sapwood.cli.head_connection import asked_head
 from sapwood.cli.options import Cluster, Debug, Json
+from sapwood.cli.parquet import Parquet, check_only_parquet, write_runs
 from sapwood.cli.present import begun_again, print_json, table, write
 from sapwood.cli.progress import progress_line
 from sapwood.cli.run_report import RunAnswer, show_answer
@@ -32,13 +33,20 @@ Which = Annotated[str, typer.Argument(metavar="RUN", help="Id of the run, or the
 def show_all(
     *,
     over: Annotated[bool, typer.Option("--all", help="List runs that are over, too.")] = False,
+    parquet: Parquet = None,
     cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
     """List the active detached runs."""
+    check_only_parquet(parquet, json=as_json)
     runs = _runs(cluster)
-    _show_all(runs.history() if over else runs.list(), as_json=as_json)
+    listed = runs.history() if over else runs.list()
+    if parquet is not None:
+        count = write_runs(parquet, listed)
+        typer.echo(f"{parquet} has {count} run{'s' * (count != 1)}.")
+        return
+    _show_all(listed, as_json=as_json)
 
 
 @reporting

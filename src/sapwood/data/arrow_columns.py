@@ -25,7 +25,7 @@ def pyarrow_for(where: str) -> Any:
         import pyarrow as pa  # noqa: PLC0415 - an optional package
     except ImportError as error:
         raise DataError(
-            "reading Parquet and Arrow needs the package pyarrow, which is not installed",
+            "Parquet and Arrow need the package pyarrow, which is not installed",
             where=where,
             hint="pip install 'sapwood[parquet]' or pip install pyarrow",
         ) from error

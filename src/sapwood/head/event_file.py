@@ -25,6 +25,9 @@ SCHEMA: Final = 1
 MAX_PAGES: Final = 2**17
 """Pages of 4 KiB of the file at most."""
 
+MAX_NUMBER: Final = 2**63 - 1
+"""No event has so high a number."""
+
 FEW_NODES: Final = 8
 """Nodes up to which the index by nodes is faster than the one by time."""
 
@@ -168,6 +171,7 @@ class EventFile:
         since: float,
         after: int,
         limit: int,
+        before: int = MAX_NUMBER,
     ) -> list[EventRow]:
         """Return the last rows that a question is about, the newest first; none if it is closed.
 
@@ -178,6 +182,7 @@ class EventFile:
             since: Those from this time on, seconds since 1970.
             after: Those behind this number.
             limit: The last ones, at most so many.
+            before: Those in front of this number.
 
         Raises:
             sqlite3.Error: The file cannot be read.
@@ -185,8 +190,8 @@ class EventFile:
         file = self._file
         if file is None:
             return []
-        where: list[str] = ["time >= ?", "number > ?"]
-        values: list[Any] = [since, after]
+        where: list[str] = ["time >= ?", "number > ?", "number < ?"]
+        values: list[Any] = [since, after, before]
         column = "node"
         if len(nodes) > FEW_NODES:
             nodes = self._known_nodes(file, nodes, since)

@@ -24,7 +24,7 @@ from sapwood.core.failures import log_failure, new_thread
 from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
 from sapwood.environment.logs import logger
-from sapwood.head.event_file import MAX_PAGES, EventFile, EventRow
+from sapwood.head.event_file import MAX_NUMBER, MAX_PAGES, EventFile, EventRow
 from sapwood.nodes.note_event import AboutEvent
 from sapwood.nodes.refusals import RefusalsByKind
 
@@ -120,6 +120,7 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         since: Those from this time on, seconds since 1970.
         after: Those behind this number.
+        before: Those in front of this number; 0: all.
         nodes: Those about these nodes; none: about any, or no node.
         session: Those about this session; empty: about any, or no session.
         kinds: Those of these kinds, or of all kinds that begin so; none: of any.
@@ -132,12 +133,14 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
     session: str = ""
     kinds: list[str] = []
     limit: int = 1000
+    before: int = 0
 
     def fits(self, event: LedgerEvent) -> bool:
         """Say whether an event is one of them."""
         return (
             event.time >= self.since
             and event.number > self.after
+            and (not self.before or event.number < self.before)
             and (not self.nodes or event.node in self.nodes)
             and (not self.session or event.session == self.session)
             and (not self.kinds or event.kind in kinds_of(self.kinds))
@@ -422,6 +425,7 @@ class Ledger:
                 query.session,
                 since=query.since,
                 after=query.after,
+                before=query.before or MAX_NUMBER,
                 limit=query.limit,
             )
         except sqlite3.Error as error:

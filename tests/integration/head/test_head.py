@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import sapwood
@@ -351,6 +352,16 @@ def test_a_node_that_is_killed_with_its_head_is_recorded_as_lost(
         return [(one["node"], one["text"]) for one in events]
 
     until(lambda: lost() == [("one", "it did not come back after the head was killed")])
+
+
+def test_events_and_runs_become_parquet_files(cli: Cli, head: Any, tmp_path: Path) -> None:
+    cli.join(head["join"], "one")
+    events, runs = tmp_path / "events.parquet", tmp_path / "runs.parquet"
+    said = cli.run("events", "--kind", "node.joined", "--parquet", str(events), "--limit", "1")
+    assert said == f"{events} has 1 event.\n"
+    assert pq.read_table(events).to_pylist()[0]["node"] == "one"
+    cli.run("run", "list", "--all", "--parquet", str(runs))
+    assert "calls" in pq.read_table(runs).column_names
 
 
 def test_a_node_that_was_removed_does_not_come_back(cli: Cli, head: Any) -> None:

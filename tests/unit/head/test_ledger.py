@@ -84,6 +84,7 @@ MANY = [f"n{number}" for number in range(3, 40)]
         EventQuery,
         since=st.sampled_from([0.0, 1015.0, 2000.0]),
         after=st.integers(0, 60),
+        before=st.sampled_from([0, 1, 30, 60, 61]),
         nodes=st.sampled_from([[], ["n1"], ["n1", "n5", "none"], MANY, ["none"] * 20]),
         session=st.sampled_from(["", "s1", "other"]),
         kinds=st.sampled_from([[], ["node"], ["node.lost", "policy"]]),
