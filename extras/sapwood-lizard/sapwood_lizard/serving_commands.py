@@ -233,11 +233,14 @@ def run_client(request: ClientRequest) -> None:
         SapwoodError: It cannot start, or the server does not take it.
     """
     _use_cuda(request)
+    registered: list[str] = []
     while True:
         lost: NodeLostError | None = None
         try:
-            server_ended = _run_registered(request)
+            server_ended = _run_registered(request, registered)
         except NodeLostError as error:
+            if not registered:  # a server that was never there does not come back
+                raise
             server_ended, lost = True, error
         if server_ended and _comes_back(request):
             continue
@@ -246,8 +249,16 @@ def run_client(request: ClientRequest) -> None:
         return
 
 
-def _run_registered(request: ClientRequest) -> bool:
-    """Register with the server, and run until one of them ends: return whether the server did."""
+def _run_registered(request: ClientRequest, registered: list[str]) -> bool:
+    """Register with the server, and run until one of them ends.
+
+    Args:
+        request: What the client is asked for.
+        registered: Receives the client's new identifier.
+
+    Returns:
+        Whether the server ended.
+    """
     settings = load_configuration(request.flags).settings
     remote = _remote(request)
     place = Place(request.host, request.port, token=False, certificate=None, key=None)
@@ -265,6 +276,7 @@ def _run_registered(request: ClientRequest) -> bool:
         }
         asked = {"hardware": hardware, "client_port": place.port, "agents": agents}
         answer = remote.ask("POST", "/clients", asked)
+        registered.append(answer["uuid"])
         begun = _JoinedAgents(answer.get("invitations", ()))
         client = None
         try:

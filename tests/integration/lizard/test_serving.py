@@ -374,7 +374,7 @@ def test_wrong_words(certificate: dict[str, str]) -> None:
         (("server", "--host", "10.0.0.1"), "without TLS and a token"),
         (("server", "--token", "gone"), "the token cannot be read"),
         (("server", "--port", "99999"), "--port"),
-        (("client", "-p", "1"), "no server answers"),
+        (("client", "-p", "1", "--retry", "1h"), "no server answers"),
         (("client", "-a", "10.0.0.1", "--token", certificate["token"]), "without TLS"),
     ):
         done = CliRunner().invoke(app, ["lizard", *words], prog_name="sapwood")
