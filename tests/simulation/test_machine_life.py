@@ -468,7 +468,9 @@ class World:
         )
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize(
+    "block", [0, 1, *(pytest.param(one, marks=pytest.mark.nightly) for one in range(2, 10))]
+)
 @pytest.mark.slow
 def test_machines_return_while_agents_move(block: int) -> None:
     moves = 0

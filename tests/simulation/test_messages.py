@@ -26,7 +26,8 @@ from sapwood.core.topology import ROOT, plan
 
 TIMING = LinkTiming(heartbeat=1.0, failure_after=1e9)
 FRAGILE = (RoutedMessage, Acknowledgement, Multicast)
-BLOCKS, SEEDS_OF_A_BLOCK = 20, 50
+BLOCKS, SEEDS_OF_A_BLOCK, NIGHTLY = 20, 50, 15
+"""More seeds run with ``make torture``."""
 
 
 class Chaos:
@@ -247,7 +248,13 @@ def run_without_restarts(*, seeds: int) -> None:
 
 
 @pytest.mark.row("C2-ORDER")
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize(
+    "block",
+    [
+        *range(BLOCKS - NIGHTLY),
+        *(pytest.param(one, marks=pytest.mark.nightly) for one in range(BLOCKS - NIGHTLY, BLOCKS)),
+    ],
+)
 @pytest.mark.slow
 def test_messages_arrive_once_and_in_order(block: int) -> None:
     for seed in range(block * SEEDS_OF_A_BLOCK, (block + 1) * SEEDS_OF_A_BLOCK):

@@ -243,7 +243,9 @@ class World:
                 assert self.running[record.pid][0] == record.rank, "a ready process does not run"
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize(
+    "block", [0, 1, *(pytest.param(one, marks=pytest.mark.nightly) for one in range(2, 10))]
+)
 @pytest.mark.slow
 def test_whatever_happens_it_comes_to_rest(block: int) -> None:
     for seed in range(30 * block, 30 * block + 30):

@@ -26,7 +26,7 @@ NIGHTLY = 10_000
 """Kernels of a night, each built by each compiler, with and without its optimiser."""
 EACH = 50
 """Kernels of one program."""
-EVERY_TIME = range(0, 500, EACH)
+EVERY_TIME = range(0, 2 * EACH, EACH)
 """Where the programs begin that are built in every run of the tests."""
 RENAMED = """
 #include <cstdio>
@@ -74,6 +74,7 @@ def test_loops_and_stacks_are_as_emulated(first: int, tmp_path: Path) -> None:
     assert require_same(first, ways, tmp_path) >= EACH // 4
 
 
+@pytest.mark.nightly  # each step of reducing compiles a program
 def test_a_difference_names_its_kernel_and_is_reduced(tmp_path: Path) -> None:
     require("g++")
     kernels = [Kernel(seed) for seed in range(3)]
