@@ -109,7 +109,7 @@ def test_what_fails_apart_fails_here(apart: Apart) -> None:
 
 @pytest.mark.slow
 def test_broken_connections_cost_no_process() -> None:
-    for seed in range(30):
+    for seed in range(15):
         options = SimulationOptions(
             seed=seed, agents=40, fanout=3, waves=5, faults=Faults(sever=0.02)
         )
@@ -122,13 +122,13 @@ def test_broken_connections_cost_no_process() -> None:
 @pytest.mark.slow
 def test_spare_junctions_take_over_and_give_back() -> None:
     reports = []
-    for seed in range(30):
+    for seed in range(15):
         faults = Faults(crash=0.002, pause=0.0005, sever=0.002, clog=0.0005)
         options = SimulationOptions(
             seed=seed, agents=40, fanout=3, waves=4, spares=True, faults=faults
         )
         reports.append(Simulation(options).run())
-    assert sum(report.attached for report in reports) > 100
+    assert sum(report.attached for report in reports) > 50
 
 
 def test_children_of_a_lost_junction_are_at_its_spare_until_it_is_back() -> None:
@@ -209,16 +209,16 @@ def test_the_same_seed_is_the_same_course_of_events() -> None:
 @pytest.mark.parametrize(
     "agents",
     [
-        2_000,
+        500,
+        pytest.param(2_000, marks=[pytest.mark.nightly, pytest.mark.timeout(400)]),
         pytest.param(10_000, marks=[pytest.mark.nightly, pytest.mark.timeout(1200)]),
     ],
 )
 @pytest.mark.slow
-def test_thousands_of_agents_of_which_one_in_a_hundred_crashes(agents: int, apart: Apart) -> None:
-    """The larger tree takes minutes."""
-    options = SimulationOptions(
-        agents=agents, fanout=16, waves=20, faults=Faults(crash=100 / 600_000)
-    )
+def test_a_large_tree_of_which_one_agent_in_a_hundred_crashes(agents: int, apart: Apart) -> None:
+    """The largest tree takes minutes."""
+    crash = 1 / 3000 if agents < 2_000 else 1 / 6000  # at each of an agent's steps
+    options = SimulationOptions(agents=agents, fanout=16, waves=20, faults=Faults(crash=crash))
     report = apart(Simulation(options).run)
     assert report.waves == 20
     assert report.crashes > agents // 200

@@ -29,7 +29,7 @@ Sync = Literal["all", "time-out", "none"]
 Late = Literal["drop", "next"]
 Loss = Literal["replace", "partial", "fail"]
 FAULTS = Faults(crash=0.002, pause=0.001, sever=0.001, zygote=0.0002)
-SEEDS = 8
+SEEDS, NIGHTLY = 8, 6
 
 SYNCS: list[tuple[Sync, Late]] = [
     ("all", "drop"),
@@ -66,13 +66,16 @@ def name(kind: StreamKind) -> str:
 @pytest.mark.row("D-2")
 @pytest.mark.row("C2-RED")
 @pytest.mark.row("C3-STREAM")
-@pytest.mark.parametrize("first", [0, pytest.param(SEEDS // 2, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    ("first", "seeds"),
+    [(0, SEEDS - NIGHTLY), pytest.param(SEEDS - NIGHTLY, NIGHTLY, marks=pytest.mark.nightly)],
+)
 @pytest.mark.parametrize("kind", KINDS, ids=name)
 @pytest.mark.slow
 def test_contributions_count_once_and_waves_name_who_is_in_them(
-    kind: StreamKind, first: int
+    kind: StreamKind, first: int, seeds: int
 ) -> None:
-    for seed in range(first, first + SEEDS // 2):
+    for seed in range(first, first + seeds):
         simulated(kind, seed)
 
 

@@ -364,6 +364,7 @@ def test_several_threads_share_a_cluster(standing: sapwood.Cluster) -> None:
     assert found == {number: [n**number for n in range(20)] for number in range(1, 4)}
 
 
+@pytest.mark.nightly
 @pytest.mark.row("D-12")
 @pytest.mark.timeout(400)
 def test_joblib_s_own_tests_of_back_ends_pass(tmp_path: Path) -> None:

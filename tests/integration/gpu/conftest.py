@@ -25,6 +25,8 @@ MODES = ("block", "fiber")
 WORKERS = (1, 2, 4)
 EVERY_TIME = {("clang++", "block", 4), ("g++", "fiber", 2)}
 """Of all combinations those that are built and called in every run of the tests."""
+ONCE = ("g++", "fiber", 2)
+"""The one for functions of a single thread, which both modes call alike."""
 QUICK = "-O0 -g0"
 """Flags of builds whose results only have to be right."""
 OPTIMISED = {("clang++", "block"): "-g0", ("g++", "fiber"): "-O1 -g0"}
@@ -86,6 +88,26 @@ def load_kernels(
     request: pytest.FixtureRequest, build_kernels: Build, monkeypatch: pytest.MonkeyPatch
 ) -> Load:
     """Return a function that loads sources, built by a compiler in a mode, for some workers."""
+    return loading(request, build_kernels, monkeypatch)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(each, marks=() if each == ONCE else pytest.mark.nightly)
+        for each in itertools.product(COMPILERS, MODES, WORKERS)
+    ],
+    ids=lambda each: "-".join(map(str, each)),
+)
+def load_functions(
+    request: pytest.FixtureRequest, build_kernels: Build, monkeypatch: pytest.MonkeyPatch
+) -> Load:
+    """Return a function like ``load_kernels``, for functions that do the same in every mode."""
+    return loading(request, build_kernels, monkeypatch)
+
+
+def loading(
+    request: pytest.FixtureRequest, build_kernels: Build, monkeypatch: pytest.MonkeyPatch
+) -> Load:
     compiler, mode, workers = request.param
 
     def load(*sources: str) -> ctypes.CDLL:

@@ -34,9 +34,9 @@ SIZES = {"e4m3": values_of(4), "e5m2": values_of(5)}
 
 
 @pytest.fixture
-def floats(load_kernels: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
+def floats(load_functions: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
     """The kernels, loaded."""
-    return load_kernels("byte_floats.cu")
+    return load_functions("byte_floats.cu")
 
 
 def run(function: Any, *arguments: Any) -> None:

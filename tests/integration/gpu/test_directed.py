@@ -17,9 +17,9 @@ MODES = ("rn", "rz", "ru", "rd")
 
 
 @pytest.fixture
-def directed(load_kernels: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
+def directed(load_functions: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
     """The kernels, loaded."""
-    return load_kernels("directed.cu")
+    return load_functions("directed.cu")
 
 
 def operands(kind: type, seed: int) -> Array:

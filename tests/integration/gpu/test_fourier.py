@@ -18,9 +18,9 @@ LENGTHS = [1, 2, 3, 8, 12, 17, 64, 100, 257, 1000]
 
 
 @pytest.fixture
-def fourier(load_kernels: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
+def fourier(load_functions: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
     """The functions, loaded."""
-    return load_kernels("fourier.cu")
+    return load_functions("fourier.cu")
 
 
 def run(function: Any, *arguments: Any) -> None:

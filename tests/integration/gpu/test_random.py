@@ -14,9 +14,9 @@ Array = npt.NDArray[Any]
 
 
 @pytest.fixture
-def numbers(load_kernels: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
+def numbers(load_functions: Callable[..., ctypes.CDLL]) -> ctypes.CDLL:
     """The kernels, loaded."""
-    return load_kernels("random.cu")
+    return load_functions("random.cu")
 
 
 def run(function: Any, *arguments: Any) -> None:
