@@ -26,7 +26,7 @@ from sapwood_simulation.seen_cluster import SimulatedHead, served  # noqa: E402 
 
 AGENTS, ITERATIONS, ITEMS = 8, 30, 1_000_000
 SHOTS = [
-    ("overview", 1100, 640),
+    ("overview", 1100, 900),
     ("tree", 1100, 880),
     ("nodes/n2", 1100, 640),
     ("runs/aa11bb22", 1100, 700),
