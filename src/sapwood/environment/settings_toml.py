@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from sapwood.environment.schema import Key, find_setting
 from sapwood.environment.settings import Settings
 from sapwood.environment.toml_text import format_key, format_value
-from sapwood.environment.units import format_size
+from sapwood.environment.units import format_duration, format_size
 
 
 def render_toml(settings: Settings) -> str:
@@ -43,6 +44,9 @@ def _render(section: msgspec.Struct, key: Key, lines: list[str]) -> None:
 
 
 def render_value(key: Key, value: Any) -> str:
-    """Return the value of a setting as TOML, sizes with units."""
-    setting = find_setting(key, "")
-    return format_value(format_size(value) if setting.unit == "bytes" else value)
+    """Return the value of a setting as TOML, sizes and durations with units."""
+    write = _WRITERS.get(find_setting(key, "").unit)
+    return format_value(value if write is None or value is None else write(value))
+
+
+_WRITERS: dict[str, Callable[[Any], str]] = {"bytes": format_size, "seconds": format_duration}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import re
 
@@ -73,6 +74,37 @@ def format_size(size: int) -> str:
         if size and size % factor == 0:
             return f"{size // factor} {name}"
     return f"{size} B"
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration exactly, in the largest unit of which it is a whole number.
+
+    Example:
+        >>> format_duration(3600.0), format_duration(90.0), format_duration(0.25)
+        ('1 h', '90 s', '250 ms')
+        >>> format_duration(0.0), format_duration(0.1234)
+        ('0 s', '0.1234 s')
+    """
+    for name, factor in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds and seconds % factor == 0:
+            return f"{int(seconds // factor)} {name}"
+    if seconds == int(seconds):
+        return f"{int(seconds)} s"
+    milliseconds = round(seconds * 1000)
+    if milliseconds * 1e-3 == seconds:
+        return f"{milliseconds} ms"
+    return f"{seconds!r} s"
+
+
+def format_time(seconds: float) -> str:
+    """Return a time of seconds since 1970 as ISO 8601, in UTC.
+
+    Example:
+        >>> format_time(1769860800.7)
+        '2026-01-31T12:00:00Z'
+    """
+    text = dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat(timespec="seconds")
+    return text.replace("+00:00", "Z")
 
 
 def describe_size(size: float) -> str:

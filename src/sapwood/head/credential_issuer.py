@@ -21,6 +21,7 @@ from sapwood.core.errors import ConfigurationError, SapwoodError, SecurityError
 from sapwood.core.futures import CallerFuture, when_done
 from sapwood.core.hints import command
 from sapwood.core.hostset import expand_hosts, fold_hosts
+from sapwood.environment.units import format_time
 from sapwood.head import calls
 from sapwood.head.authorizer import limited
 from sapwood.nodes import messages
@@ -195,7 +196,7 @@ class CredentialIssuer:
                 "id": made.id,
                 "nodes": nodes,
                 "by": by.subject,
-                "until": f"{facts.not_after:.0f}",
+                "until": format_time(facts.not_after),
             },
         )
         return calls.IssuedCredential(text=made.text, facts=facts, addresses=addresses)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from sapwood.core.errors import CommunicationError, ProtocolError, SecurityError
+from sapwood.environment.units import format_time
 from sapwood.nodes.control_link import RENEW_AFTER
 from sapwood.nodes.note_event import NoteEvent
 from sapwood.nodes.registry import NodeRegistry
@@ -150,7 +151,7 @@ class CertificateIssuer:
                 "certificate.renewed",
                 "renewed the certificate",
                 node=self._registry.name_of(rank),
-                facts={"until": f"{end:.0f}"},
+                facts={"until": format_time(end)},
             )
             question.give(certificate, None)
 

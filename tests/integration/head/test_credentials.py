@@ -871,7 +871,7 @@ def test_the_policy_is_changed_while_all_runs_and_clients_are_told(up: UpHead) -
             return head.client.call_within(PATIENCE, Policy.change, key, value)
 
         (row,) = change("limits.credential_life", "1h")
-        assert row.value == "3600.0"
+        assert row.value == '"1 h"'
         assert "the user of the head" in row.origin
         wanted = calls.IssueCredential(rights=["run"], lifetime=7200.0)
         with pytest.raises(ConfigurationError, match="credential lives a second to"):

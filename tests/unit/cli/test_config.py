@@ -33,7 +33,7 @@ def test_origin_names_file_line_and_variable(
     rows = {line.split()[0]: line.split()[1:] for line in answer.stdout.splitlines()}
     assert rows["cluster.agents"][:2] == ["3", "project"]
     assert rows["log.console"] == ['"error"', "variable", "SAPWOOD_LOG__CONSOLE"]
-    assert rows["comm.heartbeat"] == ["2.0", "default"]
+    assert " ".join(rows["comm.heartbeat"]) == '"2 s" default'
     assert "sapwood.toml:3" in "".join(answer.stdout.split())
     assert max(map(len, answer.stdout.splitlines())) <= 80
 

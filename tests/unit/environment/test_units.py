@@ -2,12 +2,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapwood.environment.units import describe_size, format_size, parse_duration, parse_size
+from sapwood.environment.units import (
+    describe_size,
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_size,
+)
 
 
 @given(st.integers(0, 2**62))
 def test_a_size_written_is_the_size_read(size: int) -> None:
     assert parse_size(format_size(size)) == size
+
+
+@given(st.floats(0, 1e12) | st.integers(0, 10**7).map(lambda one: one / 1000))
+def test_a_duration_written_is_the_duration_read(seconds: float) -> None:
+    assert parse_duration(format_duration(seconds)) == seconds
 
 
 @given(st.floats(0, 1e9))

@@ -18,7 +18,7 @@ def told(key: str, value: str, origin: str = "set by ann") -> PolicyRow:
 def test_what_is_set_counts_and_its_origin_is_known() -> None:
     policy = SessionPolicy(3600.0, DisconnectPolicy(), chosen=False)
     assert [(one.key, one.value, one.origin) for one in policy.rows] == [
-        ("idle.session", "3600.0", AT_FIRST),
+        ("idle.session", '"1 h"', AT_FIRST),
         ("disconnect.output", '"buffer"', AT_FIRST),
         ("disconnect.buffer", '"1 MiB"', AT_FIRST),
     ]
