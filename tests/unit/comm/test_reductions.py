@@ -207,3 +207,30 @@ def test_a_union_of_dates_travels() -> None:
     root = make_reduction("union")
     root.add(travelled(junction.partial()), 1, 1.0)
     assert root.total() == {np.datetime64("2020-01-01"), np.datetime64("2021-01-01")}
+
+
+COUNTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 9))
+
+
+@given(st.lists(COUNTS, min_size=1, max_size=7), st.data())
+def test_a_tally_adds_by_key_over_any_tree(
+    parts: list[dict[str, int]], cuts: st.DataObject
+) -> None:
+    every = {key for part in parts for key in part}
+    total = in_a_tree("tally:6", parts, cuts)
+    assert total == {key: sum(part.get(key, 0) for part in parts) for key in every}
+    few = in_a_tree("tally:2", parts, cuts)
+    assert len(few) <= 3
+    assert sum(few.values()) == sum(total.values())
+
+
+@pytest.mark.parametrize("text", ["tally", "tally:0", "tally:x", "tally:100000"])
+def test_a_tally_is_of_some_keys(text: str) -> None:
+    with pytest.raises(ProgramError, match="tally:"):
+        make_reduction(text)
+
+
+@pytest.mark.parametrize("value", [3, [1], {"a": "b"}, {"a": np.zeros(2)}])
+def test_a_tally_is_of_numbers_by_key(value: Any) -> None:
+    with pytest.raises(ExecutionError, match="is not a"):
+        make_reduction("tally:3").add(value, 1, 1.0)

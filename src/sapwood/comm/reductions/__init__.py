@@ -27,6 +27,8 @@ the order is that of arrival; ``sum:reproducible`` to the last bit).
     Counts of numbers by equal bins.
 ``top:K``
     The largest numbers with their agents.
+``tally:K``
+    Numbers added up by key, of dictionaries; the keys with the largest sums.
 ``quantiles:K``, ``distinct:LG_K``
     Sketches of bounded size: the distribution of numbers, how many different values there are.
 """
@@ -44,6 +46,7 @@ from sapwood.comm.reductions.histogram import Histogram
 from sapwood.comm.reductions.moments import Mean, Variance
 from sapwood.comm.reductions.reproducible import ReproducibleSum
 from sapwood.comm.reductions.sketches import Distinct, Quantiles
+from sapwood.comm.reductions.tally import Tally
 from sapwood.comm.reductions.top import Top
 from sapwood.core.errors import ProgramError
 from sapwood.core.shown import shown
@@ -76,6 +79,7 @@ REDUCTIONS: dict[str, Callable[..., Reduction]] = {
     "classes": Classes,
     "histogram": Histogram,
     "top": Top,
+    "tally": Tally,
     "quantiles": Quantiles,
     "distinct": Distinct,
 }
