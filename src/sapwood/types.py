@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sapwood.client.stream import StreamInfo, StreamStatistics
     from sapwood.client.submitting import TaskOptions
     from sapwood.client.topology import Topology
+    from sapwood.code.profiles import ProfileResult, StackCount
     from sapwood.code.runner.here import AgentContext
     from sapwood.code.stacks import FrameInfo, StackInfo, StackResult, ThreadInfo
     from sapwood.code.watch import VersionInfo, Watch
@@ -75,6 +76,7 @@ __all__ = [
     "PersistentDataset",
     "PlaceStatistics",
     "PoolResults",
+    "ProfileResult",
     "QueryResult",
     "Request",
     "RevokeResult",
@@ -82,6 +84,7 @@ __all__ = [
     "RunState",
     "RunStatistics",
     "Slice",
+    "StackCount",
     "StackInfo",
     "StackResult",
     "Stage",
@@ -122,6 +125,7 @@ if not TYPE_CHECKING:
             "sapwood.client.submitting": "TaskOptions",
             "sapwood.client.topology": "Topology",
             "sapwood.code.runner.here": "AgentContext",
+            "sapwood.code.profiles": "ProfileResult StackCount",
             "sapwood.code.stacks": "FrameInfo StackInfo StackResult ThreadInfo",
             "sapwood.code.watch": "VersionInfo Watch",
             "sapwood.comm.messages": "PlaceStatistics",

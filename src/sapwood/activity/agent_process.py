@@ -72,6 +72,7 @@ class AgentProcess:
         agent.requests[agent_requests.STACK] = self._read_stack
         agent.waves[agent_requests.FASTPATH] = self._use_shortcuts
         agent.waves[agent_requests.METRICS] = self._report_metrics
+        agent.waves[agent_requests.PROFILE] = self._profile
         self._has_shortcut = False
 
     def _first_join(self, request: IncomingRequest) -> None:
@@ -90,6 +91,15 @@ class AgentProcess:
         memory = resident_memory(os.getpid()) + (resident_memory(runner.pid) if runner.pid else 0)
         values = self._worker.metrics.take(busy=runner.state is RunnerState.BUSY, memory=memory)
         contribution.give(plain.encode(values), None)
+
+    def _profile(self, contribution: Contribution) -> None:
+        """Sample the stacks of the runner."""
+        from sapwood.activity.agent_profile import StackSamplers  # noqa: PLC0415 - most agents are never asked
+
+        wave = self._agent.waves[agent_requests.PROFILE] = StackSamplers(
+            self._agent, self._runner
+        ).wave
+        wave(contribution)
 
     def _read_stack(self, request: IncomingRequest) -> None:
         """Answer with what the runner does; also while it does not answer calls."""

@@ -22,6 +22,9 @@ FASTPATH = "fastpath"
 METRICS = "metrics"
 """Handler of the stream by which a root asks what its agents have done: `agent_metrics.py`."""
 
+PROFILE = "profile"
+"""Handler of the stream whose waves have agents sample stacks: `agent_profile.py`."""
+
 MAP = "map"
 """Handler of a stream whose waves are iterations of a run."""
 

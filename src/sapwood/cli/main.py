@@ -66,6 +66,11 @@ COMMANDS = {
         "Show where user code is now: the stacks of all agents, equal ones once.",
         panel=CLUSTERS,
     ),
+    "profile": LazyEntry(
+        "sapwood.cli.profile:profile",
+        "Sample how often which user code runs on the agents of a session.",
+        panel=CLUSTERS,
+    ),
     "dashboard": LazyEntry(
         "sapwood.cli.dashboard:dashboard",
         "Show a link that opens the dashboard of a cluster.",

@@ -297,6 +297,12 @@ EXCLUSIONS: Final = (
     ),
     Exclusion(
         "--detach",
+        ("--profile",),
+        "a detached run has not ended when the command does",
+        "leave out --profile; `sapwood profile SESSION` samples the session of a run",
+    ),
+    Exclusion(
+        "--detach",
         ("--env",),
         "the head keeps the options of a detached run, and shows them",
         "make a session by `sapwood session create NAME --env VARIABLE`, and give --session NAME",

@@ -17,13 +17,18 @@ from sapwood.cli.head_connection import CALL_TIMEOUT, asked_head
 from sapwood.cli.options import Cluster, Debug, Json
 from sapwood.cli.present import json_bytes, print_json
 from sapwood.cli.run_report import RunAnswer
+from sapwood.code.profiles import ProfileResult
 from sapwood.core.errors import InputError, SapwoodError
 from sapwood.environment.units import describe_size
 from sapwood.head.parts.runs import Runs
 from sapwood.views import page
 from sapwood.views.run_page import RunPage, of_detached
+from sapwood.views.trace import trace_of
 
 STDOUT = Path("-")
+
+TRACE = ".json"
+"""How the name of a file ends that gets a trace."""
 
 
 @reporting
@@ -36,17 +41,17 @@ def report(
             "--output",
             "-o",
             metavar="FILE",
-            help="File to write; default: run-ID.html; - is stdout.",
+            help="File to write; default: run-ID.html; FILE.json: a trace; - is stdout.",
         ),
     ] = None,
     cluster: Cluster = "default",
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write a report of a detached run, as one HTML file.
+    """Write a report of a detached run, as one HTML file, or as a trace for Perfetto.
 
-    The file needs no network. It shows the work and waiting times of agents, rates, moved items,
-    losses, and the result or why the run failed; for an active run, its present state.
+    The HTML file needs no network. It shows the work and waiting times of agents, rates, moved
+    items, losses, and the result or why the run failed; for an active run, its present state.
     `sapwood run --report FILE` writes the same for a run that is not detached.
     """
     record = asked_head(cluster, CALL_TIMEOUT, Runs.find, run)
@@ -64,13 +69,16 @@ def report(
         typer.echo(f"Wrote {file} ({describe_size(size)}).{going}")
 
 
-def write_of_run(run: Run, answer: RunAnswer | None, output: Path) -> None:
+def write_of_run(
+    run: Run, answer: RunAnswer | None, output: Path, profile: ProfileResult | None = None
+) -> None:
     """Write the report of a run of this process that is over, or was interrupted.
 
     Args:
         run: The run.
         answer: What it gave; None if it has failed.
         output: The file.
+        profile: How often which user code was seen, if that was asked for.
 
     Raises:
         InputError: The file cannot be written.
@@ -87,6 +95,7 @@ def write_of_run(run: Run, answer: RunAnswer | None, output: Path) -> None:
         statistics=run.statistics,
         answer=None if answer is None else _plain(answer),
         error=error.to_record() if isinstance(error, SapwoodError) else None,
+        profile=profile,
         written=time.time(),
         version=version("sapwood"),
     )
@@ -98,19 +107,34 @@ def _plain(answer: RunAnswer) -> Any:
 
 
 def write_report(view: RunPage, file: Path) -> int:
-    """Write a report, and return how many bytes it has.
+    """Write a report, or a trace if the file is ``.json``; return how many bytes it has.
+
+    Raises:
+        InputError: The file cannot be written, or the run has no record yet.
+    """
+    if file.suffix != TRACE:
+        return write_page(page.report(view), file, "report")
+    if view.record is None:
+        raise InputError(
+            "the run has recorded no work", where=str(file), hint="try again in a few seconds"
+        )
+    return write_page(msgspec.json.encode(trace_of(view.record)).decode(), file, "trace")
+
+
+def write_page(text: str, file: Path, what: str) -> int:
+    """Write a page into a file or to standard output, and return how many bytes it has.
 
     Raises:
         InputError: The file cannot be written.
     """
-    text = page.report(view).encode("utf-8", "replace")
+    data = text.encode("utf-8", "replace")
     try:
         if file == STDOUT:
-            sys.stdout.buffer.write(text)
+            sys.stdout.buffer.write(data)
         else:
-            file.write_bytes(text)
+            file.write_bytes(data)
     except OSError as error:
         raise InputError(
-            f"the report cannot be written: {error.strerror}", where=str(file)
+            f"the {what} cannot be written: {error.strerror}", where=str(file)
         ) from error
-    return len(text)
+    return len(data)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from sapwood.activity.profile_round import ProfileRound
 from sapwood.activity.run import Run
 from sapwood.cli import present, starting
 from sapwood.cli.credential_variables import files_for
@@ -38,6 +39,7 @@ from sapwood.cli.options import (
     variables,
 )
 from sapwood.cli.present import print_json
+from sapwood.cli.profile import write_profile
 from sapwood.cli.progress import Display, RecordDisplay, follow, open_display
 from sapwood.cli.report import write_of_run
 from sapwood.cli.run_inputs import check_inputs, loaded, naming_method, of_program
@@ -49,7 +51,9 @@ from sapwood.client.cluster import Cluster
 from sapwood.client.detached_runs import DetachedRun
 from sapwood.client.finding import must_be_there
 from sapwood.client.hosts import start
+from sapwood.client.profiles import with_names
 from sapwood.code.load import load_program
+from sapwood.code.profiles import check_profile_file
 from sapwood.code.result_file import keep_result
 from sapwood.code.run_spec import RunSpec
 from sapwood.code.watch import VersionInfo
@@ -145,7 +149,20 @@ class RunOutput(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     report: Annotated[
         Path | None,
-        option("Write a report of the run to this file, as HTML.", "FILE", unit=PATH),
+        option(
+            "Write a report of the run to FILE.html, or a trace for Perfetto to FILE.json.",
+            "FILE",
+            unit=PATH,
+        ),
+    ] = None
+    profile: Annotated[
+        Path | None,
+        option(
+            "Sample user code, and write a flame graph (FILE.html), a profile for speedscope "
+            "(FILE.json) or collapsed stacks (FILE.folded).",
+            "FILE",
+            unit=PATH,
+        ),
     ] = None
     as_json: Annotated[
         bool, option("Print one JSON object on stdout, nothing else.", words=("--json",))
@@ -220,8 +237,13 @@ def run(  # noqa: PLR0913 - each is an option of the command line, or a group of
         **as_flags(msgspec.structs.replace(machines, on=where)),
     }
     shown = msgspec.structs.replace(
-        shown, output=output_path(shown.output), report=output_path(shown.report)
+        shown,
+        output=output_path(shown.output),
+        report=output_path(shown.report),
+        profile=output_path(shown.profile),
     )
+    if shown.profile is not None:
+        check_profile_file(shown.profile)
     require_together(
         {
             **given_words(spec, machines, shown),
@@ -430,9 +452,13 @@ def run_once(
     run = cluster.run(**msgspec.structs.asdict(asked))
     if begun is not None:
         begun(run)
+    sampling = None if shown.profile is None else ProfileRound(cluster.session)
     whole = follow(run, _display(run, shown))
+    profile = None if sampling is None else with_names(sampling.stop())
+    if shown.profile is not None and profile is not None:
+        write_profile(profile, shown.profile)
     if shown.report is not None and not (whole and run.exception() is None):
-        write_of_run(run, None, shown.report)
+        write_of_run(run, None, shown.report, profile)
     if not whole:
         return EXIT_INTERRUPTED
     result, program, output = run.result(), run.program, shown.output
@@ -448,7 +474,7 @@ def run_once(
         output=None if output is None else str(output),
     )
     if shown.report is not None:
-        write_of_run(run, answer, shown.report)
+        write_of_run(run, answer, shown.report, profile)
     if output is not None:
         try:
             with naming_method(f"{program.name}.output", file=output), _whole(output):

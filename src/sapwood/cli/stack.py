@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated
 
 import msgspec
@@ -49,11 +50,7 @@ def stack(
 
     Also answers while the code hangs or never returns from C. Example: `sapwood stack night`
     """
-    ranks = parse_ranks(agents) if agents else None
-    if ranks is not None and not ranks:
-        raise ConfigurationError(
-            f"{shown(agents)} is not a set of agents", hint="write their ranks, such as 2-4,7"
-        )
+    ranks = ranks_of(agents)
     seconds = parse_duration(timeout)
     names = [session] if session else _active(cluster)
     found: dict[str, StackResult] = {}
@@ -74,6 +71,20 @@ def stack(
         if len(found) > 1:
             typer.echo(f"Session {printable(name)}")
         typer.echo(printable(str(one)))
+
+
+def ranks_of(agents: str) -> Collection[int] | None:
+    """Return the ranks that a set names; None without one.
+
+    Raises:
+        ConfigurationError: It is not a set of agents.
+    """
+    ranks = parse_ranks(agents) if agents else None
+    if ranks is not None and not ranks:
+        raise ConfigurationError(
+            f"{shown(agents)} is not a set of agents", hint="write their ranks, such as 2-4,7"
+        )
+    return ranks
 
 
 def _active(cluster: str) -> list[str]:

@@ -14,6 +14,7 @@ import msgspec
 
 from sapwood.activity import agent_requests
 from sapwood.activity.agent_requests import FLUSH_TRACES
+from sapwood.activity.profile_round import RATE, check_rate
 from sapwood.activity.statistics import FunctionStatistics, by_function_and_node
 from sapwood.activity.task_future import TaskFuture
 from sapwood.activity.tasks import TaskCall, TaskPool
@@ -47,6 +48,7 @@ from sapwood.session_server.merging_hook import refuse_merges
 from sapwood.session_server.shape import tree_of_shape
 
 if TYPE_CHECKING:
+    from sapwood.code.profiles import ProfileResult
     from sapwood.code.stacks import StackResult
     from sapwood.merging.merged import Merged, SessionMerges
 
@@ -295,6 +297,39 @@ class Cluster(TreeWork, Messaging, Submitting):
 
         self._must_be_open()
         timeout = wait_time(timeout) or 0.0
+        return read_stacks(self._session, self._agents_of(agents), timeout)
+
+    def profile(
+        self, seconds: float = 5.0, *, rate: float = RATE, agents: Iterable[int] | None = None
+    ) -> "ProfileResult":
+        """Sample where user code spends its time, on all agents; return how often it was where.
+
+        A signal has each runner write the stack of its main thread. In native code it ends sleeps
+        early, as any signal does.
+
+        Args:
+            seconds: How long, up to 60 s.
+            rate: Samples per second and agent, from 1 to 200.
+            agents: Ranks of the agents; all by default.
+
+        Raises:
+            ConfigurationError: There is no such agent, or the time or the rate is out of bounds.
+            ClosedError: The cluster is closed.
+
+        Example:
+            ::
+
+                run = cluster.run("kmeans/", data)
+                print(cluster.profile(10).folded())
+        """
+        from sapwood.client.profiles import profile_agents  # noqa: PLC0415 - as above
+
+        self._must_be_open()
+        seconds = wait_time(seconds) or 0.0
+        return profile_agents(self._session, self._agents_of(agents), seconds, check_rate(rate))
+
+    def _agents_of(self, agents: Iterable[int] | None) -> Sequence[int]:
+        """Return the ranks of agents: all, or checked ones."""
         every = self._session.tree.agent_ranks
         ranks = every if agents is None else members_of(agents, max(every, default=0))
         check_places(ranks, every)
@@ -302,7 +337,7 @@ class Cluster(TreeWork, Messaging, Submitting):
             raise ConfigurationError(
                 "rank 0 is the client, not an agent", hint="name agents only: 1, 2 …"
             )
-        return read_stacks(self._session, ranks, timeout)
+        return ranks
 
     def _call_at(
         self, ranks: Sequence[int], function: Callable[..., Any], args: Any, kwargs: Any

@@ -15,6 +15,7 @@ from sapwood.activity.in_process_runner import alone
 from sapwood.activity.in_process_session import InProcessSession, interrupts
 from sapwood.activity.in_process_stream import raised_by
 from sapwood.activity.offered_content import OfferedContent
+from sapwood.activity.profile_round import RATE
 from sapwood.activity.run import Run
 from sapwood.activity.run_job import RunSetup
 from sapwood.activity.task_future import TaskFuture, futures_in, with_results
@@ -158,6 +159,13 @@ class InProcessCluster(InProcessSubmitting, Cluster):
         """Refuse: no runner has a stack, and ``traceback.print_stack()`` shows the caller's."""
         del timeout, agents
         raise alone("stacks")
+
+    def profile(
+        self, seconds: float = 5.0, *, rate: float = RATE, agents: Iterable[int] | None = None
+    ) -> NoReturn:
+        """Refuse: no runner has a stack; profilers of the client's process see the program."""
+        del seconds, rate, agents
+        raise alone("profile")
 
     def _call_on(
         self,

@@ -33,13 +33,13 @@ def read_stacks(session: SessionPort, ranks: Sequence[int], timeout: float) -> S
         found = typed.convert(asked.result(timeout + CALL_TIMEOUT), list[StackInfo])
     else:
         found = gather_stacks(session, ranks, timeout)
-    names = _Names()
+    names = LineNames()
     return StackResult(
         tuple(msgspec.structs.replace(one, threads=names.of(one.threads)) for one in found)
     )
 
 
-class _Names:
+class LineNames:
     """Names the lines of native frames, where their debug information is on this machine."""
 
     def __init__(self) -> None:
@@ -48,11 +48,12 @@ class _Names:
     def of(self, threads: Iterable[ThreadInfo]) -> tuple[ThreadInfo, ...]:
         """Return threads with names of lines."""
         return tuple(
-            ThreadInfo(one.main, tuple(self._frame(frame) for frame in one.frames))
+            ThreadInfo(one.main, tuple(self.frame(frame) for frame in one.frames))
             for one in threads
         )
 
-    def _frame(self, frame: FrameInfo) -> FrameInfo:
+    def frame(self, frame: FrameInfo) -> FrameInfo:
+        """Return a frame with the name of its line."""
         if not frame.native or frame.line or not frame.file.endswith(f"/{LIBRARY}"):
             return frame
         if frame not in self._known:

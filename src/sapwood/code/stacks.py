@@ -184,6 +184,18 @@ def from_faulthandler(text: str) -> tuple[ThreadInfo, ...]:
     return tuple(one for one in threads[:MAX_THREADS] if one.frames)
 
 
+def is_serving(text: str) -> bool:
+    """Whether a runner that wrote this waits for calls or makes one: it has started.
+
+    Example:
+        >>> is_serving('  File "/lib/sapwood/code/runner/child.py", line 9 in serve')
+        True
+    """
+    return any(
+        line.endswith(" in serve") and _RUNNER_FILE in line for line in reversed(text.splitlines())
+    )
+
+
 def _python_frame(line: str) -> FrameInfo:
     place, _, function = line.rpartition(" in ")
     file, _, number = place.rpartition(", line ")

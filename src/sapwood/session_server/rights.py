@@ -71,6 +71,7 @@ NEED_OF_CALL: Final[Mapping[str, CallNeed]] = {
     session_calls.STATUS: CallNeed.ATTACHED,
     session_calls.MACHINES: CallNeed.ATTACHED,
     session_calls.STACKS: CallNeed.ATTACHED,
+    session_calls.PROFILE: CallNeed.ATTACHED,
     session_calls.DETACH: CallNeed.ATTACHED,
     session_calls.TAKEN: CallNeed.ATTACHED,
     session_calls.MERGED: CallNeed.ATTACHED,

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from sapwood.activity.profile_round import check_rate, profile_for
 from sapwood.activity.stack_round import LONGEST, gather_stacks
 from sapwood.comm.shared_memory import SharedRef
 from sapwood.content.refs import ContentRef
@@ -30,6 +31,9 @@ SLOW_CALLS = 4
 Those that remove agents may wait for an hour: they have as many other threads, so that nothing else
 waits for them. Revoking an invitation waits for neither.
 """
+
+PROFILES = 2
+"""Profiles that are made at a time; others wait."""
 
 
 class AnsweringServer(Protocol):
@@ -76,6 +80,7 @@ class ServerCalls:
         self._pool = executor or ThreadPoolExecutor(SLOW_CALLS, "sapwood-slow")
         self._removing = executor or ThreadPoolExecutor(SLOW_CALLS, "sapwood-removing")
         self._prompt = executor or ThreadPoolExecutor(1, "sapwood-prompt")
+        self._profiling = executor or ThreadPoolExecutor(PROFILES, "sapwood-profiling")
         about_merges = server.merging.answer
         self._answers: dict[str, Callable[[ServedClient, wire.SessionCall], Any]] = {
             session_calls.STATUS: self._status,
@@ -87,6 +92,7 @@ class ServerCalls:
             session_calls.SPLIT: about_merges,
             session_calls.INVITE: self._invite,
             session_calls.STACKS: self._stacks,
+            session_calls.PROFILE: self._profile,
             session_calls.INVITATIONS: self._invitations,
             session_calls.REVOKE_INVITATION: self._revoke,
             session_calls.EXPAND: self._expand,
@@ -116,7 +122,7 @@ class ServerCalls:
 
     def close(self) -> None:
         """End the threads; when the session has ended."""
-        for pool in {self._pool, self._removing, self._prompt}:
+        for pool in {self._pool, self._removing, self._prompt, self._profiling}:
             pool.shutdown(cancel_futures=True)
 
     def _status(self, _client: ServedClient, _call: wire.SessionCall) -> Any:
@@ -130,15 +136,27 @@ class ServerCalls:
 
     def _stacks(self, _client: ServedClient, call: wire.SessionCall) -> Future[Any]:
         ranks, seconds = typed.convert(call.value, tuple[list[int], float])
+        members = self._members(ranks, seconds)
+        return self._pool.submit(
+            lambda: msgspec.to_builtins(gather_stacks(self._session, members, seconds))
+        )
+
+    def _profile(self, _client: ServedClient, call: wire.SessionCall) -> Future[Any]:
+        ranks, seconds, rate = typed.convert(call.value, tuple[list[int], float, float])
+        members, rate = self._members(ranks, seconds), check_rate(rate)
+        return self._profiling.submit(
+            lambda: msgspec.to_builtins(profile_for(self._session, members, seconds, rate))
+        )
+
+    def _members(self, ranks: list[int], seconds: float) -> list[int]:
+        """Return agents, if the session has them and they are not given too long."""
         agents = set(self._session.tree.agent_ranks)
         if not agents.issuperset(ranks) or not 0 <= seconds <= LONGEST:
             raise ConfigurationError(
                 "the session has no such agents, or they are given too long",
                 hint=f"wait up to {LONGEST:g} s",
             )
-        return self._pool.submit(
-            lambda: msgspec.to_builtins(gather_stacks(self._session, sorted(set(ranks)), seconds))
-        )
+        return sorted(set(ranks))
 
     # --- agents --------------------------------------------------------------------------------
 

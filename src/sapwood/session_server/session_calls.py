@@ -48,6 +48,9 @@ STATUS = "status"
 STACKS = "stacks"
 """Ask agents for the stacks of their runners: ranks, seconds. Answer: a list of ``StackInfo``."""
 
+PROFILE = "profile"
+"""Have agents sample stacks: ranks, seconds, samples per second. Answer: a ``ProfileResult``."""
+
 MERGE = "merge"
 """Merge another session into this one: ``MergeOrder``. Answer: its ``MergedSession``."""
 

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from sapwood.code.profiles import ProfileResult
 from sapwood.views.run_page import RunPage
 
 STATIC: Final = Path(__file__).parent / "static"
@@ -30,7 +31,7 @@ _PAGE: Final = """<!doctype html>
 </head>
 <body>
 <main class="report"></main>
-<noscript>This report draws with JavaScript.</noscript>
+<noscript>This page draws with JavaScript.</noscript>
 <script type="application/json" id="data">{data}</script>
 <script type="module">{script}</script>
 </body>
@@ -61,11 +62,18 @@ def _collect(name: str, parts: dict[str, str]) -> None:
 
 
 def report(run: RunPage) -> str:
-    """Return a run as one HTML file that needs no network.
+    """Return a run as one HTML file that needs no network."""
+    return _page(run.program, run, "report.js")
 
-    Its own policy forbids it to load anything, and to execute anything but its own script.
-    """
-    script = bundled("report.js")
+
+def profile(found: ProfileResult) -> str:
+    """Return a profile as one HTML file that needs no network."""
+    return _page("Profile", found, "profile.js")
+
+
+def _page(title: str, data: msgspec.Struct, entry: str) -> str:
+    """Return a page whose policy forbids it to load anything, and other scripts than its own."""
+    script = bundled(entry)
     style = (STATIC / "style.css").read_text("utf-8")
     policy = (
         f"default-src 'none'; script-src '{digest(script)}'; style-src '{digest(style)}'; "
@@ -73,9 +81,9 @@ def report(run: RunPage) -> str:
     )
     return _PAGE.format(
         policy=policy,
-        title=_text(run.program),
+        title=_text(title),
         style=style,
-        data=inside_script(msgspec.json.encode(run).decode()),
+        data=inside_script(msgspec.json.encode(data).decode()),
         script=script,
     )
 

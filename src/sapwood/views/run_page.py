@@ -13,6 +13,7 @@ import msgspec
 from sapwood.activity.progress import RunInfo, RunState
 from sapwood.activity.run_record import WorkStatistics
 from sapwood.activity.statistics import RunStatistics
+from sapwood.code.profiles import ProfileResult
 from sapwood.comm.machine import machine_id
 from sapwood.core import typed
 from sapwood.core.errors import ErrorRecord
@@ -41,6 +42,7 @@ class RunPage(msgspec.Struct, frozen=True, kw_only=True):
         answer: What ``sapwood run --json`` prints; None while it runs.
         error: Why it failed; None if it has not.
         elsewhere: Why the rest is not known here; empty if it is.
+        profile: How often which user code was seen; None if that was not asked for.
         written: When this was made, seconds since 1970.
         version: Of Sapwood.
     """
@@ -58,6 +60,7 @@ class RunPage(msgspec.Struct, frozen=True, kw_only=True):
     answer: Any = None
     error: ErrorRecord | None = None
     elsewhere: str = ""
+    profile: ProfileResult | None = None
     written: float = 0.0
     version: str = ""
 

@@ -343,3 +343,27 @@ def drain(descriptor: int) -> None:
             pass
     except OSError:
         pass  # Linux ends a pseudo-terminal without writers this way
+
+
+@pytest.mark.row("D-19")
+def test_a_profile_and_a_trace_are_written_by_the_names_of_their_files(
+    sapwood: Sapwood, squares: Path, tmp_path: Path
+) -> None:
+    words = ("run", str(squares), "--agents", "2", "-p", "rounds=3", "-q")
+    done = sapwood(*words, "--profile", "fit.folded", "--report", "run.json")
+    assert done.returncode == 0, done.stderr
+    for line in (tmp_path / "fit.folded").read_text().splitlines():
+        assert line.rpartition(" ")[2].isdecimal()
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    maps = [one for one in events if one["name"] == "map"]
+    assert {one["tid"] for one in maps} == {1, 2}
+    assert {one["args"]["iteration"] for one in maps} <= {1, 2, 3}
+    done = sapwood(*words, "--profile", "fit.html", "--report", "run.html")
+    assert done.returncode == 0, done.stderr
+    assert "FlameGraph" in (tmp_path / "fit.html").read_text()
+    assert '"profile":{"agents":2' in (tmp_path / "run.html").read_text()
+    done = sapwood(*words, "--profile", "fit.png")
+    assert done.returncode == 2
+    assert "does not say in which form" in done.stderr
+    done = sapwood(*words, "--profile", "fit.html", "--detach")
+    assert "leave out --profile" in done.stderr

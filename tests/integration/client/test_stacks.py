@@ -50,6 +50,7 @@ def functions(info: StackInfo) -> list[str]:
     return [frame.function for thread in info.threads for frame in thread.frames]
 
 
+@pytest.mark.row("D-13")
 def test_equal_stacks_of_agents_are_one(make_cluster: MakeCluster, tmp_path: Path) -> None:
     cluster = make_cluster(4, fanout=2)
     calls = [cluster.submit_to(rank, hang, str(tmp_path)) for rank in (1, 2, 4)]

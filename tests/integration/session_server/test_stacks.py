@@ -99,3 +99,23 @@ def test_mistakes_are_named(head: Head) -> None:
     assert "no session is running in this cluster" in run(code=2)
     assert "is not a set of agents" in run("any", "--agents", ",", code=2)
     assert "any" in run("any", code=2)
+
+
+@pytest.mark.row("D-19")
+def test_a_profile_of_a_session_while_its_owner_waits(
+    head: Head, until: Until, tmp_path: Path
+) -> None:
+    del head
+    with sapwood.connect().create_session(3, name="profiled", on="local") as owner:
+        for rank in (1, 3):
+            owner.submit_to(rank, hangs)
+        file = tmp_path / "hangs.json"
+        words = ["profile", "profiled", "--seconds", "0.5", "--rate", "100"]
+        until(lambda: "hangs (" in CliRunner().invoke(app, words, prog_name="sapwood").output)
+        done = CliRunner().invoke(app, [*words, "-o", str(file)], prog_name="sapwood")
+        assert done.output.startswith(f"Wrote {file}"), done.output
+        assert "hangs" in [one["name"] for one in json.loads(file.read_text())["shared"]["frames"]]
+        done = CliRunner().invoke(app, [*words, "--agents", "2"], prog_name="sapwood")
+        assert "hangs" not in done.output
+        done = CliRunner().invoke(app, [*words[:3], "61"], prog_name="sapwood")
+        assert "sample for up to 60 s" in done.output

@@ -431,6 +431,32 @@ def test_a_report_opens_from_its_file_without_a_network(tmp_path: Path, opened: 
         assert page.overflow <= 0
 
 
+@pytest.mark.row("D-19")
+def test_a_flame_graph_is_zoomed_and_says_what_is_pointed_at(tmp_path: Path, opened: Open) -> None:
+    from sapwood.code.profiles import ProfileResult, StackCount  # noqa: PLC0415 - as above
+    from sapwood.code.stacks import FrameInfo  # noqa: PLC0415 - as above
+    from sapwood.views.page import profile  # noqa: PLC0415 - as above
+
+    main, fast, slow = (FrameInfo(name, "/home/ann/fit.py") for name in ("main", "fast", "slow"))
+    stacks = (StackCount((main, slow), 60), StackCount((main, fast), 30), StackCount((fast,), 10))
+    found = ProfileResult(agents=2, seconds=1.0, rate=50.0, idle=100, stacks=stacks)
+    file = tmp_path / "fit.html"
+    file.write_text(profile(found), "utf-8")
+    for width in (1200, 380):
+        page = opened(file.as_uri(), width)
+        page.see("100 samples of 2 agents in 1.00 s. In 50 % of all samples")
+        block = page.page.get_by_role("button", name="slow (fit.py): 60 samples, 60 %")
+        narrow = block.bounding_box()["width"]
+        block.click()
+        page.see("/home/ann/fit.py")
+        assert block.bounding_box()["width"] > 1.5 * narrow
+        page.page.get_by_role("button", name="all user code").click()
+        assert block.bounding_box()["width"] == pytest.approx(narrow, abs=2)
+        page.page.get_by_text("Functions as a table").click()
+        page.see("40.0 %")
+        assert page.overflow <= 0
+
+
 def test_viewers_leave_nothing_to_look_at_when_they_go(cluster: Served, opened: Open) -> None:
     page = opened(f"{cluster.url}#/nodes")
     page.see("n24")

@@ -248,6 +248,7 @@ CLUSTER: dict[str, Row] = {
         lambda cluster, value: settled(cluster.submit_to(value, abs, -1)),
         EVERY,
     ),
+    "profile": Row(lambda cluster, value: cluster.profile(0.1, rate=value), EVERY),
     "stacks": Row(lambda cluster, value: cluster.stacks(value), EVERY),
     "task_statistics": Row(lambda cluster, value: cluster.task_statistics(value), EVERY),
     "tell_runs": Row(told, EVERY),

@@ -18,7 +18,7 @@
 #define backtrace_symbols_fd(frames, count, fd) ((void)(frames), (void)(count))
 #endif
 
-enum { MAX_FRAMES = 64, STACK_BYTES = 64 * 1024 };
+enum { MAX_FRAMES = 64, STACK_BYTES = 64 * 1024, MAX_SIGNALS = 65 };
 
 static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 enum { SIGNALS = sizeof signals / sizeof signals[0] };
@@ -105,15 +105,16 @@ static void on_crash(int number, siginfo_t *info, void *context) {
   raise(number); /* pending until this returns; then the previous handler, or the end */
 }
 
-static struct sigaction python_stack; /* writes the Python frames; it was there before */
+static struct sigaction python_stacks[MAX_SIGNALS]; /* by signal: write the Python frames */
 
 static void on_stack_wanted(int number, siginfo_t *info, void *context) {
   int error = errno;
+  const struct sigaction *python = &python_stacks[number];
   put_frames(context);
-  if (python_stack.sa_flags & SA_SIGINFO)
-    python_stack.sa_sigaction(number, info, context);
-  else if (python_stack.sa_handler != SIG_DFL && python_stack.sa_handler != SIG_IGN)
-    python_stack.sa_handler(number);
+  if (python->sa_flags & SA_SIGINFO)
+    python->sa_sigaction(number, info, context);
+  else if (python->sa_handler != SIG_DFL && python->sa_handler != SIG_IGN)
+    python->sa_handler(number);
   errno = error;
 }
 
@@ -140,5 +141,6 @@ int sapwood_install_stack_handler(int number) {
   struct sigaction action = {.sa_sigaction = on_stack_wanted,
                              .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
   sigemptyset(&action.sa_mask);
-  return sigaction(number, &action, &python_stack);
+  if (number < 1 || number >= MAX_SIGNALS) return -1;
+  return sigaction(number, &action, &python_stacks[number]);
 }

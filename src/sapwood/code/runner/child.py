@@ -30,7 +30,7 @@ from sapwood.code.runner.packages import import_staged_packages
 from sapwood.code.runner.printing import Printing
 from sapwood.code.runner.result_pool import ResultPool
 from sapwood.code.runner.shortcut import CallShortcut, NoCallShortcut
-from sapwood.code.runner.stack_reader import STACK_SIGNAL
+from sapwood.code.runner.stack_reader import SAMPLE_SIGNAL, STACK_SIGNAL
 from sapwood.code.user_error import user_error
 from sapwood.comm import values
 from sapwood.comm.cached_codec import CachedDecoder
@@ -122,6 +122,7 @@ def main(
         faulthandler.enable(file=_crash_report.fd, all_threads=False)
         with contextlib.suppress(OSError):  # an emulator may not know the signal
             faulthandler.register(STACK_SIGNAL, _crash_report.fd, all_threads=True, chain=False)
+            faulthandler.register(SAMPLE_SIGNAL, _crash_report.fd, all_threads=False, chain=False)
         gc.enable()
         user_modules.be_runner()
         blocks = MappedBlocks()
@@ -346,6 +347,7 @@ def install_crash_handler(library: bytes) -> None:
         call_record.watch(handler)
         handler.sapwood_install_crash_handler(_crash_report.fd)
         handler.sapwood_install_stack_handler(STACK_SIGNAL)
+        handler.sapwood_install_stack_handler(SAMPLE_SIGNAL)
 
 
 def _shortened(result: calls.Result) -> bytes:

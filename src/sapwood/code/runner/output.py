@@ -40,9 +40,9 @@ class OutputCapture:
         os.set_blocking(self.write_end, True)
         loop.add_reader(self._read, self._readable)
 
-    def begin(self) -> None:
-        """Forget what was printed before: a new call begins."""
-        self._kept.clear()
+    def begin(self, kept: str = "") -> None:
+        """Forget what was printed before, except a text: a new call begins."""
+        self._kept[:] = kept.encode()
         self._lost = self._passed_on = 0
 
     @property

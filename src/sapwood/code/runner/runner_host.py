@@ -26,7 +26,13 @@ from sapwood.code.runner.leases import Lease, LeasedResults
 from sapwood.code.runner.options import RunnerOptions
 from sapwood.code.runner.output import OutputCapture, drained
 from sapwood.code.runner.rpc_server import RunnerRpcServer
-from sapwood.code.runner.stack_reader import STACK, OnStack, StackReader, StackText
+from sapwood.code.runner.stack_reader import (
+    STACK,
+    OnStack,
+    StackReader,
+    StackText,
+    without_sample,
+)
 from sapwood.code.transfers import DeviceTransfers
 from sapwood.comm.loop import Loop, Timer
 from sapwood.comm.payload import Payload
@@ -219,6 +225,11 @@ class RunnerHost:
             self._stacks.read(self.pid, self._report, on_stack)
         else:
             on_stack(StackText("", "" if self._running is None else "its runner has not started"))
+
+    def sample_stack(self, on_sample: OnStack) -> None:
+        """Read the stack of the runner's main thread, unless a stack is being read."""
+        if self.pid and self._report is not None and not self._gone:
+            self._stacks.sample(self.pid, self._report, on_sample)
 
     def give_back(self, lease: Lease) -> None:
         """Let the runner use a result's memory again."""
@@ -525,7 +536,8 @@ class RunnerHost:
         job = self._running
         function = (job.function if job else "") or "user code"
         kills = (job.ahead_of or job).kills if job and status in KILLS else 0
-        texts = {"backtrace": drained(self._report), "output": drained(self._output)}
+        backtrace = without_sample(drained(self._report))
+        texts = {"backtrace": backtrace, "output": drained(self._output)}
         limited = self._options.memory > 0
         return crash_error(function, status, texts, memory_limited=limited, kills=kills)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sapwood.comm.loop import Loop, Timer
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 STACK_SIGNAL: Final = signal.SIGRTMAX - 4
 """What a runner writes its stack for; programs hardly use it."""
+
+SAMPLE_SIGNAL: Final = signal.SIGRTMAX - 5
+"""What a runner writes the stack of one thread for. Reading the frames of another thread that
+executes Python may fail, and samples are read often."""
 
 STACK: Final = "stack"
 """Title of the detail of a ``TimeLimitError`` that says where user code was."""
@@ -35,8 +40,6 @@ QUIET: Final = 0.05
 
 ENDED: Final = "its runner has ended"
 """Why a stack cannot be read."""
-
-_BIT: Final = 1 << (STACK_SIGNAL - 1)
 
 
 class StackText(NamedTuple):
@@ -72,8 +75,13 @@ class ProcessSignals(NamedTuple):
     is_blocked: bool
 
 
-def signals_of(pid: int) -> ProcessSignals | None:
-    """Return what the kernel says of a process; None if it is gone."""
+def signals_of(pid: int, number: int = STACK_SIGNAL) -> ProcessSignals | None:
+    """Return what the kernel says of a process; None if it is gone.
+
+    Args:
+        pid: The process.
+        number: The signal.
+    """
     try:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123 - agents have no pathlib
             known = {name: value.strip() for name, _, value in (one.partition(":") for one in file)}
@@ -82,11 +90,12 @@ def signals_of(pid: int) -> ProcessSignals | None:
     sets = {
         name: int(known.get(name, "0"), 16) for name in ("SigPnd", "ShdPnd", "SigBlk", "SigCgt")
     }
+    bit = 1 << (number - 1)
     return ProcessSignals(
         known.get("State", "?")[:1],
-        bool(sets["SigCgt"] & _BIT),
-        bool((sets["SigPnd"] | sets["ShdPnd"]) & _BIT),
-        bool(sets["SigBlk"] & _BIT),
+        bool(sets["SigCgt"] & bit),
+        bool((sets["SigPnd"] | sets["ShdPnd"]) & bit),
+        bool(sets["SigBlk"] & bit),
     )
 
 
@@ -101,6 +110,21 @@ class StackReader:
         self._loop = loop
         self._waiting: list[OnStack] = []
         self._timer: Timer | None = None
+        self._on_sample: OnStack | None = None
+        self._after_sample: Callable[[], object] = _nothing
+
+    def sample(self, pid: int, capture: OutputCapture, on_sample: OnStack) -> None:
+        """Have a runner write the stack of its main thread, unless it is writing one.
+
+        Args:
+            pid: The runner.
+            capture: Reads what it writes to its pipe for crashes.
+            on_sample: Gets the stack, within :data:`PATIENCE`.
+        """
+        if self._waiting or self._on_sample is not None:
+            return
+        self._on_sample = on_sample
+        self._look(_Reading(pid, capture, self._loop.time() + PATIENCE, SAMPLE_SIGNAL))
 
     def read(self, pid: int, capture: OutputCapture, on_stack: OnStack) -> None:
         """Have a runner write its stack; callers in the meantime get the same one.
@@ -112,12 +136,20 @@ class StackReader:
         """
         self._waiting.append(on_stack)
         if len(self._waiting) == 1:
-            reading = _Reading(pid, capture, self._loop.time() + PATIENCE)
-            self._timer = self._loop.call_later(0.0, self._look, reading)
+            begin = partial(self._begin, pid, capture)
+            if self._on_sample is not None:
+                self._after_sample = begin
+            else:
+                begin()
+
+    def _begin(self, pid: int, capture: OutputCapture) -> None:
+        reading = _Reading(pid, capture, self._loop.time() + PATIENCE)
+        self._timer = self._loop.call_later(0.0, self._look, reading)
 
     def runner_ended(self) -> None:
         """Answer whoever waits: the runner is gone."""
-        if self._waiting:
+        self._on_sample, self._after_sample = None, _nothing
+        if self._waiting or self._timer is not None:
             self._finish(StackText("", ENDED))
 
     def _look(self, reading: _Reading) -> None:
@@ -135,6 +167,12 @@ class StackReader:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._on_sample is not None:
+            on_sample, self._on_sample = self._on_sample, None
+            begin, self._after_sample = self._after_sample, _nothing
+            on_sample(found)
+            begin()
+            return
         waiting, self._waiting = self._waiting, []
         for on_stack in waiting:
             on_stack(found)
@@ -143,8 +181,11 @@ class StackReader:
 class _Reading:
     """A stack that is being written."""
 
-    def __init__(self, pid: int, capture: OutputCapture, until: float) -> None:
+    def __init__(
+        self, pid: int, capture: OutputCapture, until: float, number: int = STACK_SIGNAL
+    ) -> None:
         self._pid = pid
+        self._number = number
         self._capture = capture
         self._until = until
         self._sent = self._is_blocked_anyway = False
@@ -153,7 +194,7 @@ class _Reading:
 
     def look(self, now: float) -> StackText | None:
         """Return the stack if it is there, or why it will not be; None if that is not known."""
-        found = signals_of(self._pid)
+        found = signals_of(self._pid, self._number)
         if found is None or found.state == "Z":
             return StackText("", ENDED)
         self._capture.drain()
@@ -171,7 +212,7 @@ class _Reading:
         self._capture.begin()
         self._is_blocked_anyway = found.is_blocked
         try:
-            os.kill(self._pid, STACK_SIGNAL)
+            os.kill(self._pid, self._number)
         except OSError as error:
             return StackText("", f"its runner cannot be sent a signal: {error.strerror}")
         self._sent = True
@@ -190,12 +231,35 @@ class _Reading:
 
     def _why_late(self, found: ProcessSignals) -> str:
         if not self._sent:
-            return f"user code has replaced the handler of signal {STACK_SIGNAL}"
+            return f"user code has replaced the handler of signal {self._number}"
         if found.state == "D":
             return "it is in a system call that cannot be interrupted, such as one for a disk"
         return f"it did not write its stack within {PATIENCE:g} s"
 
     def _taken(self, problem: str = "", state: str = "") -> StackText:
         text = self._capture.text()
-        self._capture.begin()  # a later crash does not show it
+        rest = without_sample(text) if self._number == SAMPLE_SIGNAL else ""
+        self._capture.begin(rest)  # a later crash does not show it; one just now is kept
         return StackText(text, problem, state)
+
+
+def _nothing() -> None:
+    """Do nothing after a sample."""
+
+
+def without_sample(text: str) -> str:
+    r"""Return what a runner wrote before it crashed, without the sample that it wrote before.
+
+    Example:
+        >>> sample = "/lib/a.so(f+0x1)[0x7f]\nStack (most recent call first):\n  File one\n"
+        >>> without_sample(sample + "Fatal Python error: Aborted\n\nStack (most recent call)")
+        'Fatal Python error: Aborted\n\nStack (most recent call)'
+    """
+    lines = text.splitlines(keepends=True)
+    at = next((at for at, line in enumerate(lines) if line.startswith("Stack (most ")), len(lines))
+    if any("Fatal Python error" in line for line in lines[:at]):
+        return text
+    rest = at + 1
+    while rest < len(lines) and lines[rest].startswith("  "):
+        rest += 1
+    return "".join(lines[rest:]) if at < len(lines) else text

@@ -1,6 +1,7 @@
 // One run: how far it is, who worked and who waited, what moved, what it gave. Dashboard and report.
 
 import { Chart, progressBar } from "./chart.js";
+import { FlameGraph } from "./flame.js";
 import { Table } from "./table.js";
 import { Timeline, shares, verdict } from "./timeline.js";
 import { badge, count, h, metric, moment, plural, seconds, size } from "./words.js";
@@ -98,9 +99,12 @@ export class RunPage {
     this.late = new Table("Stragglers (items mapped by another agent, too)", LATE, { key: (row) => row.key, empty: "No agent was late enough for another one to be asked." });
     this.losses = new Table("Losses and replacements", LOSSES, { key: (row) => row.key, empty: "No agent was lost." });
     this.functions = new Table("Functions", FUNCTIONS, { key: (row) => row.key, empty: "What functions took is known when the run is over." });
+    this.profile = h("section", { class: "card", "aria-label": "Profile", hidden: true }, h("h3", {}, "Profile of user code"));
+    this.flame = new FlameGraph(this.profile);
     home.append(
       this.head,
       this.worked,
+      this.profile,
       h("div", { class: "cards" }, rates, metrics),
       this.result,
       h("section", { class: "card" }, this.agents.element),
@@ -136,6 +140,8 @@ export class RunPage {
     } else {
       this.rates.show([]);
     }
+    this.profile.hidden = !run.profile;
+    if (run.profile) this.flame.show(run.profile);
     this.#showMetrics(run.progress);
     this.agents.show(agentRows(run));
     this.moves.show((record?.moves ?? []).map((one, at) => ({ ...one, key: `${at}/${one.at}` })).reverse());

@@ -186,3 +186,39 @@ def test_what_returns_only_when_its_stack_is_read_is_still_too_late(bench: Any) 
     error = bench.error(signal.pause, time_limit=0.3)
     assert "ran longer than 0.3 s" in error.what
     assert bench.call(pow, 2, 3) == 8
+
+
+def test_a_sample_has_the_main_thread_only_and_disturbs_no_stack(
+    bench: Any, tmp_path: Path
+) -> None:
+    bench.submit(deadlocked, str(tmp_path / "there"))
+    bench.until((tmp_path / "there").exists)
+    bench.until(lambda: functions(stack_of(bench)) == ["deadlocked"])
+    samples: list[StackText] = []
+    stacks: list[StackText] = []
+    bench.host.sample_stack(samples.append)
+    bench.host.sample_stack(samples.append)  # one at a time
+    bench.host.read_stack(stacks.append)
+    bench.until(lambda: bool(stacks))
+    assert [functions(one) for one in samples] == [["deadlocked"]]
+    assert len(from_faulthandler(samples[0].text)) == 1
+    assert len(from_faulthandler(stacks[0].text)) == 2
+
+
+def test_a_crash_while_samples_are_taken_shows_the_crash_alone(bench: Any, tmp_path: Path) -> None:
+    def crash(path: str) -> None:
+        Path(path).touch()
+        while True:
+            if not Path(path).exists():
+                os.abort()
+
+    there = tmp_path / "there"
+    call = bench.submit(crash, str(there))
+    bench.until(there.exists)
+    samples: list[StackText] = []
+    bench.host.sample_stack(samples.append)
+    there.unlink()
+    bench.until(call.done)
+    backtrace = call.exception().details["backtrace"]
+    assert "Aborted" in backtrace
+    assert backtrace.count("in crash") == 1
