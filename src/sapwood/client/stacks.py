@@ -13,10 +13,14 @@ from sapwood.code.stacks import FrameInfo, StackInfo, StackResult, ThreadInfo
 from sapwood.code.symbolise import symbolise
 from sapwood.core import typed
 from sapwood.core.failures import log_failure
+from sapwood.head.session_records import SessionCredential
 from sapwood.session.port import SessionPort
 from sapwood.session_server import session_calls
 from sapwood.session_server.attached import AttachedSession
-from sapwood.session_server.server_link import CALL_TIMEOUT
+from sapwood.session_server.remote import connect_by
+from sapwood.session_server.rights import ClientRole
+from sapwood.session_server.server_link import CALL_TIMEOUT, SessionAddress
+from sapwood.session_server.session_credential import cluster_of
 
 
 def read_stacks(session: SessionPort, ranks: Sequence[int], timeout: float) -> StackResult:
@@ -37,6 +41,30 @@ def read_stacks(session: SessionPort, ranks: Sequence[int], timeout: float) -> S
     return StackResult(
         tuple(msgspec.structs.replace(one, threads=names.of(one.threads)) for one in found)
     )
+
+
+def stacks_by_credential(credential: SessionCredential, timeout: float) -> StackResult:
+    """Attach to a session to watch it, and ask its agents for the stacks of their runners.
+
+    Args:
+        credential: What lets this process attach.
+        timeout: Seconds that agents have to answer.
+
+    Raises:
+        SapwoodError: The session cannot be attached to.
+    """
+    address = SessionAddress(
+        session=credential.session,
+        name=credential.name,
+        secret=credential.secret,
+        cluster=cluster_of(credential),
+    )
+    session = AttachedSession(address, connect_by(credential), role=ClientRole.WATCHER)
+    try:
+        session.start()
+        return read_stacks(session, session.tree.agent_ranks, timeout)
+    finally:
+        session.close()
 
 
 class LineNames:

@@ -7,10 +7,16 @@ from typing import Final, ParamSpec, TypeVar
 
 import msgspec
 
+from sapwood.activity.stack_round import LONGEST
+from sapwood.client.stacks import stacks_by_credential
+from sapwood.code.stacks import StackInfo
 from sapwood.core.errors import ConfigurationError
+from sapwood.core.terminal_text import printable
 from sapwood.head import calls, session_records
 from sapwood.head.parts.nodes import Nodes
+from sapwood.head.parts.sessions import Sessions
 from sapwood.head.protocol.call import HeadCall
+from sapwood.security.rights import ATTACH
 from sapwood.server.endpoints import ApiRequest, Endpoint, Routes
 from sapwood.server.head_connections import HeadConnection
 from sapwood.server.live import must_observe
@@ -30,6 +36,10 @@ R = TypeVar("R")
 
 FIRST_PATIENCE: Final = 0.2
 """Seconds that the head has for what is inside a page; else the page asks for it."""
+
+
+MAX_ASKING: Final = 4
+"""Viewers whose sessions are asked for stacks at a time; others wait."""
 
 
 class NodePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +66,28 @@ class TreePage(msgspec.Struct, frozen=True, kw_only=True):
     trees: list[session_records.SessionTree]
 
 
+class StackQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long may it take?
+
+    Attributes:
+        timeout: Seconds that agents have to answer, up to 60.
+    """
+
+    timeout: float = 5.0
+
+
+class SessionStacks(msgspec.Struct, frozen=True, kw_only=True):
+    """The stacks of all agents of a session.
+
+    Attributes:
+        text: All of them, equal ones once, as `sapwood stack` shows them.
+        agents: Each of them.
+    """
+
+    text: str
+    agents: tuple[StackInfo, ...]
+
+
 class DashboardApi:
     """The endpoints behind the pages of the dashboard.
 
@@ -74,6 +106,7 @@ class DashboardApi:
         self._own = own
         self._version = version
         self._cluster = cluster
+        self._asking = asyncio.Semaphore(MAX_ASKING)
 
     def endpoints(self, prefix: str) -> list[Endpoint]:
         """Return the endpoints.
@@ -142,6 +175,26 @@ class DashboardApi:
         if not found:
             raise HttpError(404, "no running session has this name", where=name[:100])
         return found[0]
+
+    @_routes(
+        "GET",
+        "/sessions/{session}/stacks",
+        right=ATTACH,
+        query=StackQuery,
+        parts={"session": "The name of a session, its id, or `name#id`."},
+    )
+    async def _stacks(self, asked: ApiRequest) -> SessionStacks:
+        """Where user code is now, on all agents of a session."""
+        seconds = asked.query.timeout
+        if not 0 <= seconds <= LONGEST:
+            raise HttpError(400, "agents are given too long", hint=f"wait up to {LONGEST:g} s")
+        try:
+            credential = await asked.connection.call(Sessions.credential, asked.path["session"])
+        except ConfigurationError as error:
+            raise HttpError(404, error.what, hint=error.hint) from error
+        async with self._asking:
+            found = await asyncio.to_thread(stacks_by_credential, credential, seconds)
+        return SessionStacks(text=printable(str(found)), agents=found.agents)
 
     @_routes(
         "GET",

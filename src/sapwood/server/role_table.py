@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sapwood.head.role_table import Permission, table_of_roles
-from sapwood.security.rights import ADMIN, DELETE, OBSERVE, ROLES
+from sapwood.head.parts.sessions import Sessions
+from sapwood.head.role_table import Permission, access_to_call, table_of_roles
+from sapwood.security.rights import ADMIN, ATTACH, DELETE, OBSERVE, ROLES
 from sapwood.server.api import endpoints
 from sapwood.server.endpoints import Endpoint
 from sapwood.server.metrics import ServerMetrics
@@ -20,6 +21,8 @@ def access_to_endpoint(one: Endpoint, rights: Collection[str]) -> Permission:
     """Return whether a client with these rights may use an endpoint."""
     if one.right not in rights and not (one.right == OBSERVE and ADMIN in rights):
         return Permission.NO
+    if one.right == ATTACH:
+        return access_to_call(Sessions.credential.name, rights)
     return Permission.OWN if one.right == DELETE and ADMIN not in rights else Permission.ALL
 
 

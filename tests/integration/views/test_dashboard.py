@@ -285,6 +285,24 @@ def test_places_of_sessions_are_seen_and_folded_in_branches(opened: Open) -> Non
 
 
 @pytest.mark.row("D-7")
+@pytest.mark.row("D-13")
+def test_stacks_of_a_session_are_shown_or_why_they_are_not(cluster: Served, opened: Open) -> None:
+    page = opened(f"{cluster.url}#/sessions/00000000")
+    text = "agent[1-8]: busy in hangs for 2.0 s\n  hangs (/home/ann/fit.py:3)"
+    answers = [
+        {"status": 200, "json": {"text": text, "agents": []}},
+        {"status": 403, "json": {"detail": "no right 'attach'", "hint": "ask for one"}},
+    ]
+    page.page.route("**/stacks", lambda route: route.fulfill(**answers.pop(0)))
+    button = page.page.get_by_role("button", name="Stacks")
+    button.click()
+    page.see("busy in hangs for 2.0 s")
+    button.click()
+    page.see("no right 'attach'")
+    page.see("ask for one")
+    assert page.overflow <= 0
+
+
 @pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.nightly), "dark"])
 def test_nothing_is_wider_than_a_phone(cluster: Served, opened: Open, scheme: str) -> None:
     page = opened(cluster.url, 380, scheme=scheme)

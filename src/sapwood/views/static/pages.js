@@ -418,6 +418,25 @@ function sessions(main) {
   return { live: { topics: "sessions", sessions: (found) => table.show(found) } };
 }
 
+/** A button that shows where user code is now, also while it hangs. */
+function stackCard(id) {
+  const text = h("pre", { class: "log", tabindex: 0, "aria-label": "Stacks", hidden: true });
+  const button = h("button", { type: "button" }, "Stacks");
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    text.hidden = false;
+    text.textContent = "Asking the agents …";
+    try {
+      text.textContent = (await ask(`/sessions/${encodeURIComponent(id)}/stacks`)).text || "The session has no agents.";
+    } catch (error) {
+      text.textContent = [error.message, error.hint].filter(Boolean).join("\n");
+    } finally {
+      button.disabled = false;
+    }
+  });
+  return card(h("h3", {}, "Where user code is now"), button, text);
+}
+
 function oneSession(main, id) {
   const list = h("dl", { class: "figures" });
   const note = h("p", {});
@@ -427,7 +446,7 @@ function oneSession(main, id) {
   const home = h("div");
   const places = card(h("h3", {}, "Tree"), treeLegend(), home);
   places.hidden = true;
-  main.append(card(list, note, attached), places, card(there.element), card(noted.element));
+  main.append(card(list, note, attached), stackCard(id), places, card(there.element), card(noted.element));
   const drawing = new TreeDrawing(home, "Tree of the session");
   const trees = new Trees();
   let name = null;
