@@ -415,3 +415,29 @@ def test_joblib_s_own_tests_of_back_ends_pass(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout[-4000:]
     assert int(done.stdout.split(" passed")[0].rpartition(" ")[2].rpartition("\n")[2]) > 80
+
+
+def noted(folder: str, values: Any) -> float:
+    """Return a sum, and note the call in a file of the folder's parent."""
+    with Path(folder, "calls").open("a") as file:
+        file.write("called\n")
+    return float(np.sum(values))
+
+
+@pytest.mark.row("D-21")
+def test_results_are_cached_on_disk_by_function_and_arguments(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    cached = joblib.Memory(tmp_path / "cache", verbose=0).cache(noted)
+    calls, folder = tmp_path / "calls", str(tmp_path)
+    values = [np.arange(1000.0), [1, 2], (3,)]
+    wanted = [499500.0, 3.0, 3.0]
+    cluster = make_cluster(2)
+    assert list(cluster.map(cached, [folder] * 3, values)) == wanted
+    assert list(cluster.map(cached, [folder] * 3, values)) == wanted
+    assert calls.read_text().count("called") == 3
+    other = make_cluster(1)
+    assert other.submit(cached, folder, values[0]).result(LIMIT) == wanted[0]
+    assert calls.read_text().count("called") == 3
+    assert other.submit(cached, folder, np.arange(2.0)).result(LIMIT) == 1.0
+    assert calls.read_text().count("called") == 4
