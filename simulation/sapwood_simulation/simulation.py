@@ -49,6 +49,9 @@ Pauses, time-outs and what follows of them are over after some ten; :func:`patie
 messages may take that are lost on their way.
 """
 
+RECOVERY = 30.0
+"""Virtual seconds in which a simulation that faults have delayed progresses once they stop."""
+
 IN_VAIN = 1e-9
 """Chance that a message has not arrived within the patience, though all is as it should be."""
 
@@ -300,7 +303,7 @@ class Simulation:
         while not condition():
             self._steps += 1
             if clock.now() > deadline:
-                raise InvariantError(f"no progress in {self._patience:.0f} s of virtual time")
+                raise self._no_progress(condition, faults=faults)
             if faults and chance.random() < likely:
                 self._injector.inject()
             if network.step():
@@ -313,6 +316,19 @@ class Simulation:
             loop.run_due()
             if observations:
                 self._notice()
+
+    def _no_progress(self, condition: Callable[[], bool], *, faults: bool) -> InvariantError:
+        """Return an error that tells too many faults from code that has stopped."""
+        what = f"no progress in {self._patience:.0f} s of virtual time"
+        if faults:
+            self._injector.stop()
+            self._patience = min(self._patience, RECOVERY)
+            start = self.network.clock.now()
+            with contextlib.suppress(InvariantError):
+                self._until(condition, faults=False)
+                seconds = self.network.clock.now() - start
+                what += f", and progress {seconds:.1f} s after the faults: there were too many"
+        return InvariantError(what)
 
     def _notice(self) -> None:
         """Give the supervisor what the root wants it to know."""

@@ -263,3 +263,16 @@ def test_a_wave_that_is_not_repeated_is_found(monkeypatch: pytest.MonkeyPatch) -
         InvariantError, match=r"no progress.*\n.*python -m sapwood_simulation --seed"
     ):
         run_with(Faults(crash=0.01), seeds=20)
+
+
+def test_too_many_faults_are_told_from_code_that_has_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(simulation, "PATIENCE", 2.0)
+    faults = Faults(crash=0.02, clog=0.02)
+    options = SimulationOptions(seed=5, agents=13, fanout=2, waves=4, faults=faults)
+    with pytest.raises(InvariantError, match=r"no progress in 2 s .* after the faults"):
+        Simulation(options).run()
+    monkeypatch.setattr(Streams, "places_came", lambda _streams, _ranks: [])
+    with pytest.raises(InvariantError, match=r"no progress in 2 s of virtual time\n"):
+        Simulation(options).run()
