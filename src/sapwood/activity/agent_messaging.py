@@ -103,7 +103,7 @@ class AgentMessaging:
         self._agent.post(events.PostReceive(number, source, tag))
 
     def _cancel(self, number: int) -> bool:
-        if not self._node.point_to_point.cancel(number):
+        if not self._node.point_to_point.matching.cancel(number):
             return False
         self._receives.pop(number, None)
         return True

@@ -109,7 +109,7 @@ class EmbeddedSession:
             self._thread,
             host.post,
             options.inline_limit,
-            lambda number: self._thread.call(tagged.cancel, number),
+            lambda number: self._thread.call(tagged.matching.cancel, number),
         )
         self.groups = ClientGroups(self._thread, host.post, host.pool)
         on_failure: FailureHandlers = {

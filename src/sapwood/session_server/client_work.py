@@ -98,7 +98,7 @@ class ClientMessages:
     def cancel_receive(self, mine: int) -> bool:
         """Take a receive back; return whether that was in time."""
         number = self.receives.get(mine)
-        if number is None or not self._session.host.node.point_to_point.cancel(number):
+        if number is None or not self._session.host.node.point_to_point.matching.cancel(number):
             return False
         self._forget_receive(mine)
         return True

@@ -112,7 +112,7 @@ def test_a_junction_is_killed_while_a_large_array_passes_it(
     grove = plant_grove("tls", 4, 2, timing=TIMING)
     array = np.arange(3 * MEGABYTE // 2, dtype="f8")
     begin(grove, {"x": array})
-    fetches = grove.driver.node.large.fetches
+    fetches = grove.driver.node.large.incoming.fetches
     if upwards:
         grove.until(lambda: any(MEGABYTE < fetch.position < fetch.size // 2 for fetch in fetches()))
     else:

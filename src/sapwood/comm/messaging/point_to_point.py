@@ -255,10 +255,6 @@ class PointToPoint(TransferOwner):
         effects = self._give(now, receive, message.item)
         return effects + self._delivery.resume(now, TAGGED)
 
-    def cancel(self, number: int) -> bool:
-        """Take a receive back; return whether it still waited."""
-        return self.matching.cancel(number)
-
     def arrived(
         self, now: float, message: msg.RoutedMessage, payload: Payload | None
     ) -> Effects | None:

@@ -65,6 +65,8 @@ class BulkTransfers:
     Attributes:
         incoming: What this place fetches. Its ``touched`` says whether anything large is there:
             without it, the wave engine does not call this module when waves are over.
+        forwarding: Values that children fetch here.
+        contributions: Contributions of children that this place fetches or reduces.
     """
 
     def __init__(
@@ -73,66 +75,46 @@ class BulkTransfers:
         self._near = near
         self._open = streams
         fetches = self.incoming = Fetches(near)
-        self._forwarding = Forwarding(near, fetches)
+        self.forwarding = Forwarding(near, fetches)
         self._values = AdvertisedValues(
-            near, streams, fetches, self._forwarding, engine.on_down, is_agent=is_agent
+            near, streams, fetches, self.forwarding, engine.on_down, is_agent=is_agent
         )
-        self._contributions = AdvertisedContributions(near, streams, fetches, engine)
+        self.contributions = AdvertisedContributions(near, streams, fetches, engine)
         self.on_message: dict[type[Any], OnMessage] = {
-            Offer: self._contributions.on_offer,
-            Retracted: self._contributions.on_retracted,
+            Offer: self.contributions.on_offer,
+            Retracted: self.contributions.on_retracted,
             Announced: self._values.on_announced,
             Draw: self._on_draw,
             Piece: fetches.on_piece,
         }
 
     def __len__(self) -> int:
-        return len(self.incoming) + len(self._forwarding) + len(self._values)
-
-    def advertise(self, children: Collection[int], message: msg.Down, payload: Payload) -> Effects:
-        """Tell children of a value that is theirs to fetch."""
-        return self._forwarding.advertise(children, message, payload)
-
-    def reduce(self, stream: NodeStream, wave: Wave) -> Effects | PassThrough:
-        """Reduce the large contributions to a wave here, or return what does as the parent fetches.
-
-        Raises:
-            SapwoodError: They do not fit together.
-        """
-        return self._contributions.reduce(stream, wave)
-
-    def is_moving(self, stream: int) -> bool:
-        """Whether arrays of a stream are on their way to this place."""
-        return self.incoming.has(stream)
-
-    def fetches(self) -> tuple[Fetch, ...]:
-        """Return what is being fetched."""
-        return self.incoming.fetches()
+        return len(self.incoming) + len(self.forwarding) + len(self._values)
 
     def _on_draw(self, link: Link, message: Draw, _payload: Any) -> Effects:
         """A neighbour fetches: the parent a contribution, a child a value."""
         if link.rank == self._near.router.parent:
-            return self._contributions.on_draw(link, message)
+            return self.contributions.on_draw(link, message)
         return self._values.on_draw(link, message)
 
     def child_left(self, child: int) -> Effects:
         """A child is attached here no more."""
         effects: Effects = []
         for stream in list(self._open.values()):
-            effects += self._contributions.child_left(stream, child)
+            effects += self.contributions.child_left(stream, child)
         self.incoming.end_of(child)
-        return effects + self._forwarding.child_left(child)
+        return effects + self.forwarding.child_left(child)
 
     def parent_changed(self) -> None:
         """The former parent fetches no more, and nothing more comes from it."""
         self.incoming.end_values()
         for stream in self._open.values():
-            self._contributions.parent_changed(stream)
+            self.contributions.parent_changed(stream)
 
     def over(self, stream: int, is_over: Callable[[int], bool]) -> None:
         """Waves of a stream are over: nothing of them comes or goes any more."""
         if self.incoming.touched:
-            for part in (self.incoming, self._forwarding, self._values):
+            for part in (self.incoming, self.forwarding, self._values):
                 part.over(stream, is_over)
             self.incoming.touched = len(self) > 0
 

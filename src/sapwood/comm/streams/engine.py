@@ -82,7 +82,7 @@ class WaveEngine:
         self.open = streams
         self._near = near
         bulk = self.bulk = BulkTransfers(near, streams, self, is_agent=is_agent)
-        down = Downstream(near, bulk.advertise)
+        down = Downstream(near, bulk.forwarding.advertise)
         self._at_agent = AgentWaves(near, bulk) if is_agent else None
         self._plain = PlainWaves(near, bulk, down)
         self._general = GeneralWaves(near, bulk, down)
@@ -483,7 +483,7 @@ class PlainWaves(BaseWaves):
     def _reduce(self, stream: NodeStream, wave: Wave) -> Effects:
         try:
             if wave.offers:
-                made = self._bulk.reduce(stream, wave)
+                made = self._bulk.contributions.reduce(stream, wave)
                 if isinstance(made, list):
                     return made
                 return self._send_result(stream, wave, made.body, None, made)

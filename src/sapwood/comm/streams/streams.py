@@ -139,12 +139,12 @@ class Streams:
         return effects
 
     def _has_large(self, stream: int) -> bool:
-        return self.bulk.is_moving(stream)
+        return self.bulk.incoming.has(stream)
 
     def _on_piece(self, link: Link, message: Piece, payload: Payload | None) -> Effects:
         effects = self.bulk.on_message[Piece](link, message, payload)
         stream = self.open.get(message.stream)
-        if stream is not None and stream.sweeps and not self.bulk.is_moving(message.stream):
+        if stream is not None and stream.sweeps and not self._has_large(message.stream):
             effects += self._control.look_again(stream)
         return effects
 

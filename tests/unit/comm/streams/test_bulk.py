@@ -168,10 +168,10 @@ def test_what_is_offered_while_others_are_fetched_is_fetched_with_them() -> None
     stream = root.streams[1]
     wave: Any = stream.waves[1]
     fetching = wave.fetching
-    assert root.large.reduce(stream, wave) == []
+    assert root.large.contributions.reduce(stream, wave) == []
     assert wave.fetching is fetching
     fetching.sources = wave.offers[:1]  # as if the second had come since
-    effects: Any = root.large.reduce(stream, wave)
+    effects: Any = root.large.contributions.reduce(stream, wave)
     assert len(effects) == 2
     assert wave.fetching is not fetching
     assert wave.fetching.sources == wave.offers
