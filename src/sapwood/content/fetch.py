@@ -15,10 +15,11 @@ import contextlib
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from sapwood.comm import events as ev
 from sapwood.comm import plain
@@ -120,7 +121,7 @@ class ContentCache:
             on_written: Called when more of it is in the folder.
         """
         fetch = ContentFetch(self, refs, on_done, on_error, on_written)
-        fetch.go_on()
+        fetch.resume()
         return fetch
 
     def ask_chunk(
@@ -143,6 +144,8 @@ class ContentCache:
 class ContentFetch:
     """Content that is being fetched, one after the other.
 
+    The steps are a generator: each ``yield`` waits for an answer or a pause.
+
     Args:
         cache: Where it goes.
         refs: The needed contents.
@@ -160,15 +163,17 @@ class ContentFetch:
         on_written: Callable[[], None],
     ) -> None:
         self._cache = cache
-        self._refs = list(reversed(refs))
+        self._refs = refs
         self._on_done = on_done
         self._on_error = on_error
         self._on_written = on_written
         self._held = HeldContent()
-        self._ended = False
+        self._part: PartialContent | None = None
         self._timer: Timer | None = None
-        self._download: _Download | None = None
-        self._attempts = 0
+        self._steps = self._fetch()
+        self._events: deque[_Event] = deque()
+        self._running = False
+        self._ended = False
 
     def cancel(self) -> None:
         """End it silently."""
@@ -176,123 +181,27 @@ class ContentFetch:
             self._end()
             self._held.close()
 
-    def go_on(self) -> None:
-        """Look at the next piece of content that is needed."""
-        while self._refs and not self._ended:
-            ref = self._refs[-1]
-            if ref.file is not None and ref.file.is_here():
-                self._refs.pop()
-                continue
-            if not ref.sha256:
-                self._cache.ask_name(ref, partial(self._guarded, self._named, ref))
-            else:
-                self._attempts = 0
-                self._guarded(self._begin)
-            return
-        if not self._ended:
-            self._end()
-            self._on_done(self._held)
+    def resume(self, event: _Event = None) -> None:
+        """Continue until the next wait.
 
-    def _named(self, ref: ContentRef, answer: ev.Answered) -> None:
-        assert ref.file is not None  # noqa: S101 - as above
-        if answer.error is not None:
-            raise SapwoodError.from_record(answer.error)
-        sha256 = checked_sha256(str(plain.decode(answer.body)))
-        self._held.names.append((ref.file.path, ref.offset, sha256))
-        self._refs[-1] = ContentRef(sha256, ref.nbytes)
-        self.go_on()
-
-    def _begin(self) -> None:
-        """Take what is here, fetch what is not, or wait for whoever fetches it."""
-        cache, store, ref = self._cache, self._cache.store, self._refs[-1]
-        checked_sha256(ref.sha256)
-        store.make()
-        try:
-            fd = store.hold(ref.sha256, ref.nbytes)
-        except BlockingIOError:
-            self._later()
-            return
-        if fd is not None:
-            self._held.add(fd)
-            if store.is_verified(fd):
-                self._have(fd)
-            else:
-                self._verify(fd, hashlib.sha256(), 0)
-            return
-        part = store.lead(ref.sha256, ref.nbytes)
-        if part is None:
-            self._later()
-            return
-        try:
-            if store.path_of(ref.sha256).exists() or not store.reserve(part):
-                part.abandon()
-                self._later()
-                return
-        except BaseException:
-            part.abandon()
-            raise
-        # What junctions have passed on was wrong: the root has it right.
-        sources = (ROOT,) if self._attempts else cache.sources
-        self._download = _Download(cache, ref, part, sources, self._fetched, self._on_written)
-        self._download.begin()
-
-    def _later(self) -> None:
-        self._timer = self._cache.loop.call_later(PAUSE, self._guarded, self._begin)
-
-    def _verify(self, fd: int, hasher: Any, offset: int) -> None:
-        """Hash what another process has fetched, a chunk at a time."""
-        data = os.pread(fd, CHUNK, offset)
-        if data:
-            hasher.update(data)
-            # Not at once, but after the received messages: this may take long.
-            self._timer = self._cache.loop.call_later(
-                0.0, self._guarded, self._verify, fd, hasher, offset + len(data)
-            )
-            return
-        ref = self._refs[-1]
-        if hasher.hexdigest() == ref.sha256:
-            self._have(fd)
-            return
-        path = self._cache.store.path_of(ref.sha256)
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_ino == os.fstat(fd).st_ino:
-                path.unlink()  # damaged: it is fetched again
-        self._begin()
-
-    def _fetched(self, fd: int, problem: SapwoodError | OSError | None) -> None:
-        """A download has ended: with a locked descriptor, a problem, or just too late."""
-        self._download = None
-        self._attempts += 1
-        if isinstance(problem, DataValueError) and self._attempts < ATTEMPTS:
-            self._guarded(self._begin)
-        elif isinstance(problem, OSError):
-            self._fail(self._cache.store.explained(problem))
-        elif problem is not None:
-            self._fail(problem)
-        elif fd >= 0:
-            self._held.add(fd)
-            self._have(fd)
-        else:
-            self._guarded(self._begin)
-
-    def _have(self, fd: int) -> None:
-        if not os.fstat(fd).st_nlink:
-            self._guarded(self._begin)  # it was removed before it was locked
-            return
-        self._cache.store.used(fd)
-        self._refs.pop()
-        self.go_on()
-
-    def _guarded(self, step: Callable[..., None], *args: object) -> None:
-        """Make a step; what goes wrong ends the fetch."""
-        if self._ended:
-            return
-        try:
-            step(*args)
-        except SapwoodError as error:
-            self._fail(error)
-        except OSError as error:
-            self._fail(self._cache.store.explained(error))
+        Args:
+            event: An answer; None after a pause.
+        """
+        self._events.append(event)
+        while self._events and not (self._running or self._ended):
+            self._running = True  # an answer may come while it is being requested
+            try:
+                self._steps.send(self._events.popleft())
+            except StopIteration:
+                if not self._ended:
+                    self._end()
+                    self._on_done(self._held)
+            except SapwoodError as error:
+                self._fail(error)
+            except OSError as error:
+                self._fail(self._cache.store.explained(error))
+            finally:
+                self._running = False
 
     def _fail(self, error: SapwoodError) -> None:
         if not self._ended:
@@ -304,104 +213,167 @@ class ContentFetch:
         self._ended = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._download is not None:
-            self._download.part.abandon()
-            self._download = None
+        if self._part is not None:
+            self._part.abandon()
 
+    # --- steps ---------------------------------------------------------------------------------
 
-class _Download:
-    """One piece of content on its way into a partial file of which this process has the lock."""
+    def _fetch(self) -> _Steps[None]:
+        for ref in self._refs:
+            if ref.file is not None and ref.file.is_here():
+                continue
+            yield from self._have(ref if ref.sha256 else (yield from self._name(ref)))
 
-    def __init__(
-        self,
-        cache: ContentCache,
-        ref: ContentRef,
-        part: PartialContent,
-        sources: tuple[int, ...],
-        on_end: Callable[[int, SapwoodError | OSError | None], None],
-        on_written: Callable[[], None],
-    ) -> None:
-        self.part = part
-        self._cache = cache
-        self._ref = ref
-        self._on_end = on_end
-        self._on_written = on_written
-        self._sources = sources
-        self._pull: Pull[int] = Pull(ref.nbytes, 0, sources)
+    def _pause(self, seconds: float) -> _Steps[None]:
+        self._timer = self._cache.loop.call_later(seconds, self.resume)
+        yield
 
-    @property
-    def _ended(self) -> bool:
-        return self.part.fd < 0
+    def _name(self, ref: ContentRef) -> _Steps[ContentRef]:
+        """Ask the root for the hash of a part of a file."""
+        assert ref.file is not None  # noqa: S101 - the client makes no others
+        answer: _Event = None
+        self._cache.ask_name(ref, self.resume)
+        while not isinstance(answer, ev.Answered):  # or a late chunk of other content
+            answer = yield
+        if answer.error is not None:
+            raise SapwoodError.from_record(answer.error)
+        sha256 = checked_sha256(str(plain.decode(answer.body)))
+        self._held.names.append((ref.file.path, ref.offset, sha256))
+        return ContentRef(sha256, ref.nbytes)
 
-    def begin(self) -> None:
-        """Begin; what a process before this one has fetched is hashed first, a chunk at a time."""
-        if self._ended:
-            return
+    def _have(self, ref: ContentRef) -> _Steps[None]:
+        """Take what is here, fetch what is not, or wait for the process that fetches it."""
+        store, attempts = self._cache.store, 0
+        checked_sha256(ref.sha256)
+        store.make()
+        while True:
+            try:
+                fd = store.hold(ref.sha256, ref.nbytes)
+                part = self._lead(ref) if fd is None else None
+            except BlockingIOError:
+                fd = part = None
+            if fd is not None:
+                self._held.add(fd)
+                sound = store.is_verified(fd) or (yield from self._verify(ref, fd))
+            elif part is not None:
+                # What junctions have passed on was wrong: the root has it right.
+                sources = (ROOT,) if attempts else self._cache.sources
+                attempts += 1
+                try:
+                    fd = yield from self._download(ref, part, sources)
+                except DataValueError:
+                    if attempts >= ATTEMPTS:
+                        raise
+                    continue
+                self._held.add(fd)
+                sound = _share(fd)
+            else:
+                yield from self._pause(PAUSE)
+                continue
+            if sound and os.fstat(fd).st_nlink:  # else it was removed before it was locked
+                store.used(fd)
+                return
+
+    def _verify(self, ref: ContentRef, fd: int) -> _Steps[bool]:
+        """Hash what another process has fetched; damaged content is removed."""
+        hasher, offset = hashlib.sha256(), 0
+        while data := os.pread(fd, CHUNK, offset):
+            hasher.update(data)
+            offset += len(data)
+            yield from self._pause(0.0)  # received messages come first: this may take long
+        sound = hasher.hexdigest() == ref.sha256
+        path = self._cache.store.path_of(ref.sha256)
+        with contextlib.suppress(FileNotFoundError):
+            if not sound and path.stat().st_ino == os.fstat(fd).st_ino:
+                path.unlink()
+        return sound
+
+    def _lead(self, ref: ContentRef) -> PartialContent | None:
+        """Return the partial file, if this process is to fetch the content."""
+        store = self._cache.store
+        part = store.lead(ref.sha256, ref.nbytes)
+        if part is None:
+            return None
         try:
-            resumed = self.part.resume()
-        except OSError as error:
-            self._end(error)
-            return
-        if resumed:
-            self._cache.loop.call_later(0.0, self.begin)
-            return
-        self._pull = Pull(self._ref.nbytes, self.part.written, self._sources)
-        self._go_on()
+            if not store.path_of(ref.sha256).exists() and store.reserve(part):
+                return part
+        except BaseException:
+            part.abandon()
+            raise
+        part.abandon()
+        return None
 
-    def _go_on(self) -> None:
-        """Request the next chunks; without any, this is all."""
-        for request in self._pull.requests():
-            self._cache.ask_chunk(request, self._ref, partial(self._came, request))
-        if self._pull.done and not self._ended:
-            self._finish()
+    def _download(
+        self, ref: ContentRef, part: PartialContent, sources: tuple[int, ...]
+    ) -> _Steps[int]:
+        """Fetch content into a partial file; return the descriptor of the whole one."""
+        self._part = part
+        try:
+            while part.resume():  # what a process before this one has fetched
+                yield from self._pause(0.0)
+            pull: Pull[int] = Pull(ref.nbytes, part.written, sources)
+            while not pull.done:
+                for request in pull.requests():
+                    self._cache.ask_chunk(request, ref, partial(self._came, request))
+                event = yield
+                if isinstance(event, tuple):
+                    self._take(ref, part, pull, *event)
+            try:
+                return part.finish()
+            except DataValueError as error:
+                raise _damaged(ref, "content with another hash") from error
+        except (SapwoodError, OSError):
+            part.abandon()
+            raise
 
     def _came(self, request: ChunkRequest[int], answer: ev.Answered) -> None:
         if self._ended:
             return
-        try:
-            if answer.error is not None:
-                raise SapwoodError.from_record(answer.error)
-            data = b"" if answer.payload is None else bytes(answer.payload.view)
-            if len(data) != request.nbytes:
-                raise self._damaged(f"a chunk of {len(data)} bytes")
-        except SapwoodError as error:
-            if self._pull.failed(request):
-                self._go_on()
-            else:
-                self._end(error)
-            return
-        try:
-            for chunk in self._pull.received(request, data):
-                self.part.append(chunk)
-                self._on_written()
-        except OSError as error:
-            self._end(error)
+        if answer.error is not None:
+            self.resume((request, SapwoodError.from_record(answer.error)))
         else:
-            self._go_on()
+            payload = answer.payload
+            self.resume((request, b"" if payload is None else bytes(payload.view)))
 
-    def _finish(self) -> None:
-        try:
-            fd = self.part.finish()
-        except DataValueError:
-            self._end(self._damaged("content with another hash"))
+    def _take(
+        self,
+        ref: ContentRef,
+        part: PartialContent,
+        pull: Pull[int],
+        request: ChunkRequest[int],
+        data: bytes | SapwoodError,
+    ) -> None:
+        """Write a chunk, or request it from the next source."""
+        if isinstance(data, bytes) and len(data) != request.nbytes:
+            data = _damaged(ref, f"a chunk of {len(data)} bytes")
+        if isinstance(data, SapwoodError):
+            if not pull.failed(request):
+                raise data
             return
-        except OSError as error:
-            self._end(error)
-            return
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:  # in this moment it is removed again
-            os.close(fd)
-            fd = -1
-        self._on_end(fd, None)
+        for chunk in pull.received(request, data):
+            part.append(chunk)
+            self._on_written()
 
-    def _damaged(self, what: str) -> DataValueError:
-        return DataValueError(
-            f"content from the client is damaged: {what} came instead",
-            where=f"{self._ref.sha256} of {self._ref.nbytes} bytes, fetched {ATTEMPTS} times",
-            hint="do not write to a program's libraries or to a data file during a run",
-        )
 
-    def _end(self, error: SapwoodError | OSError) -> None:
-        self.part.abandon()
-        self._on_end(-1, error)
+_Event = tuple[ChunkRequest[int], bytes | SapwoodError] | ev.Answered | None
+"""What a fetch waits for: a chunk or its error, the answer with a name, or the end of a pause."""
+
+_T = TypeVar("_T")
+_Steps = Generator[None, _Event, _T]
+
+
+def _share(fd: int) -> bool:
+    """Lock content that is whole now; False if it is being removed again in this moment."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _damaged(ref: ContentRef, what: str) -> DataValueError:
+    return DataValueError(
+        f"content from the client is damaged: {what} came instead",
+        where=f"{ref.sha256} of {ref.nbytes} bytes, fetched {ATTEMPTS} times",
+        hint="do not write to a program's libraries or to a data file during a run",
+    )

@@ -28,6 +28,7 @@ from sapwood.content.refs import (
     ContentChunk,
     ContentRef,
     FileStamp,
+    WantedChunk,
     checked_sha256,
 )
 from sapwood.content.serving import SendQueue
@@ -86,9 +87,7 @@ class _Chunk(msgspec.Struct, frozen=True):
     """A requested chunk of an offer."""
 
     request: ContentRequest
-    sha256: str
-    offset: int
-    nbytes: int
+    wanted: WantedChunk
 
 
 class ContentOffers:
@@ -292,18 +291,16 @@ class ContentOffers:
             answer(request)
 
     def _chunk_asked(self, request: ContentRequest) -> None:
-        sha256, size, offset, nbytes = typed.convert(request.value(), tuple[str, int, int, int])
+        wanted = typed.convert(request.value(), WantedChunk)
+        wanted.check(least=0)
         with self._lock:
-            offer = self._offered(self._named.get(checked_sha256(sha256)))
-            if size != offer.nbytes:
-                raise ProtocolError(f"content of {offer.nbytes} bytes, not {size}")
-            if not (0 <= nbytes <= CHUNK and 0 <= offset <= size - nbytes):
-                raise ProtocolError(f"bytes {offset} to {offset + nbytes} of {size} bytes")
-            if nbytes:
-                chunk = _Chunk(request, sha256, offset, nbytes)
-                self._queue.add(request.asked.source, chunk, nbytes)
+            offer = self._offered(self._named.get(wanted.sha256))
+            if wanted.size != offer.nbytes:
+                raise ProtocolError(f"content of {offer.nbytes} bytes, not {wanted.size}")
+            if wanted.nbytes:
+                self._queue.add(request.asked.source, _Chunk(request, wanted), wanted.nbytes)
                 self._send_next()
-        if not nbytes:
+        if not wanted.nbytes:
             request.give(None, None)
 
     def _send_next(self) -> None:
@@ -314,17 +311,18 @@ class ContentOffers:
             self._reader.submit(self._answering, chunk.request, send)
 
     def _send(self, source: int, chunk: _Chunk, request: ContentRequest) -> None:
-        owner = ContentChunk(partial(self._taken, source, chunk.nbytes))
+        wanted = chunk.wanted
+        owner = ContentChunk(partial(self._taken, source, wanted.nbytes))
         try:
-            with self._reading(lambda: self._named.get(chunk.sha256)) as offer:
-                data = _read(offer, chunk.offset, chunk.nbytes)
+            with self._reading(lambda: self._named.get(wanted.sha256)) as offer:
+                data = _read(offer, wanted.offset, wanted.nbytes)
         except BaseException:
             owner.taken()
             raise
         with self._lock:
-            if len(self.sent) >= MAX_COUNTED and chunk.sha256 not in self.sent:
+            if len(self.sent) >= MAX_COUNTED and wanted.sha256 not in self.sent:
                 self.sent.clear()
-            self.sent[chunk.sha256] += chunk.nbytes
+            self.sent[wanted.sha256] += wanted.nbytes
         request.give(None, Payload(data, owner=owner))
 
     def _name(self, request: ContentRequest) -> None:

@@ -32,7 +32,7 @@ from sapwood.comm.transport.tls_identity import (
 )
 from sapwood.content.messages import MissingPart, StagePiece
 from sapwood.content.pull import ChunkRequest, Pull
-from sapwood.content.refs import CHUNK, checked_sha256
+from sapwood.content.refs import CHUNK, WantedChunk, checked_sha256
 from sapwood.content.staged import StageStore
 from sapwood.core.errors import CommunicationError, ProtocolError, SapwoodError
 from sapwood.core.failures import as_error, new_thread
@@ -119,19 +119,17 @@ class StageServer:
             way.settimeout(None)
             while len(asked := _received(way, _WANTED.size)) == _WANTED.size:
                 way.settimeout(SILENCE)
-                if not self._send(way, *_WANTED.unpack(asked)):
+                digits, *numbers = _WANTED.unpack(asked)
+                if not self._send(way, WantedChunk(digits.decode(), *numbers)):
                     return
                 way.settimeout(None)
 
-    def _send(
-        self, way: ssl.SSLSocket, digits: bytes, nbytes: int, offset: int, count: int
-    ) -> bool:
+    def _send(self, way: ssl.SSLSocket, wanted: WantedChunk) -> bool:
         """Send a chunk; return whether all of it was there, or came in time."""
-        sha256, end = checked_sha256(digits.decode()), offset + count
-        if not 0 < count <= CHUNK or end > nbytes:
-            raise ProtocolError(f"bytes {offset} to {end} of content of {nbytes} bytes")
+        wanted.check()
+        offset, end = wanted.offset, wanted.offset + wanted.nbytes
         while offset < end:
-            data = self._store.wait_for(sha256, nbytes, offset, LOOK)
+            data = self._store.wait_for(wanted.sha256, wanted.size, offset, LOOK)
             if data is None:
                 return False
             if data:

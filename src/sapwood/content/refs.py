@@ -71,6 +71,41 @@ class ContentRef(msgspec.Struct, frozen=True, array_like=True):
     offset: int = 0
 
 
+class WantedChunk(msgspec.Struct, frozen=True, array_like=True):
+    """A request for a chunk, as every root, junction and node answers it.
+
+    Attributes:
+        sha256: Hash of the content in hexadecimal.
+        size: Its size.
+        offset: Where the chunk begins.
+        nbytes: Its size.
+    """
+
+    sha256: str
+    size: int
+    offset: int
+    nbytes: int
+
+    def check(self, least: int = 1) -> None:
+        """Refuse a chunk that cannot be one.
+
+        Args:
+            least: Its least size, bytes.
+
+        Raises:
+            ProtocolError: It is none.
+
+        Example:
+            >>> WantedChunk("0" * 64, 10, 8, 3).check()
+            Traceback (most recent call last):
+            sapwood.core.errors.ProtocolError: bytes 8 to 11 of content of 10 bytes
+        """
+        checked_sha256(self.sha256)
+        end = self.offset + self.nbytes
+        if not (least <= self.nbytes <= CHUNK and self.offset >= 0 and end <= self.size):
+            raise ProtocolError(f"bytes {self.offset} to {end} of content of {self.size} bytes")
+
+
 class ContentChunk:
     """The owner of a chunk that is on its way: makes room for the next one when it was taken.
 

@@ -10,7 +10,6 @@ content that the root of its session offers.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -23,9 +22,8 @@ from sapwood.comm.loop import Timer
 from sapwood.comm.payload import Payload
 from sapwood.content.fetch import PAUSE, ContentCache, ContentFetch, HeldContent
 from sapwood.content.pull import ChunkRequest
-from sapwood.content.refs import CHUNK, ContentChunk, ContentRef, checked_sha256
+from sapwood.content.refs import ContentChunk, ContentRef, WantedChunk
 from sapwood.content.serving import SendQueue
-from sapwood.content.store import progress
 from sapwood.core import typed
 from sapwood.core.errors import ClosedError, ProtocolError, SapwoodError
 from sapwood.core.topology import ROOT
@@ -63,7 +61,6 @@ class _Passed:
         self.held: HeldContent | None = None
         self.awaited: list[_Chunk] = []
         self.queued = 0
-        self.fd = -1
         self.used = used
 
     def close(self) -> None:
@@ -71,12 +68,6 @@ class _Passed:
             self.fetch.cancel()
         if self.held is not None:
             self.held.close()
-        self.let_go()
-
-    def let_go(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
 
 
 class ContentRelay:
@@ -197,10 +188,10 @@ class ContentRelay:
         """Queue the chunks that are here."""
         if not (one.awaited and one.offered):
             return
-        here = self._bytes_here(one)
+        arrived = self._cache.store.arrived(one.ref.sha256, one.ref.nbytes) or 0
         awaited, one.awaited = one.awaited, []
         for chunk in awaited:
-            if chunk.offset + chunk.nbytes > here:
+            if chunk.offset + chunk.nbytes > arrived:
                 one.awaited.append(chunk)
                 continue
             try:
@@ -216,7 +207,8 @@ class ContentRelay:
             self._queue.taken(source, nbytes)
             self._fail(chunk.asked, ClosedError("this content is not here any more"))
             return
-        data = os.pread(one.fd, nbytes, chunk.offset) if self._bytes_here(one) else b""
+        ref = one.ref
+        data = self._cache.store.read(ref.sha256, ref.nbytes, chunk.offset, nbytes) or b""
         if len(data) != nbytes:  # the process that fetched it gave up meanwhile
             self._queue.taken(source, nbytes)
             one.awaited.append(chunk)
@@ -236,14 +228,6 @@ class ContentRelay:
         self._looks_soon = False
         self._serve()
 
-    def _bytes_here(self, one: _Passed) -> int:
-        """Return how many bytes of content are in the folder, from its beginning."""
-        if one.fd >= 0 and not os.fstat(one.fd).st_nlink:
-            one.let_go()  # whoever fetched it gave up
-        if one.fd < 0:
-            one.fd = self._cache.store.open(one.ref.sha256, one.ref.nbytes)
-        return 0 if one.fd < 0 else progress(one.fd, one.ref.nbytes)
-
 
 def _read(asked: ev.Asked) -> tuple[ContentRef, _Chunk]:
     """Return what is requested.
@@ -252,12 +236,8 @@ def _read(asked: ev.Asked) -> tuple[ContentRef, _Chunk]:
         ProtocolError: The request is malformed.
     """
     try:
-        sha256, size, offset, nbytes = typed.convert(
-            plain.decode(asked.body), tuple[str, int, int, int]
-        )
+        wanted = typed.convert(plain.decode(asked.body), WantedChunk)
     except msgspec.ValidationError as error:
         raise ProtocolError(f"malformed request for content: {error}") from error
-    checked_sha256(sha256)
-    if not (0 < nbytes <= CHUNK and 0 <= offset <= size - nbytes):
-        raise ProtocolError(f"bytes {offset} to {offset + nbytes} of content of {size} bytes")
-    return ContentRef(sha256, size), _Chunk(asked, offset, nbytes)
+    wanted.check()
+    return ContentRef(wanted.sha256, wanted.size), _Chunk(asked, wanted.offset, wanted.nbytes)

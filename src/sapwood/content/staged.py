@@ -38,7 +38,7 @@ from sapwood.content.messages import (
     StageFacts,
     StagePiece,
 )
-from sapwood.content.refs import CHUNK, checked_sha256
+from sapwood.content.refs import checked_sha256
 from sapwood.content.room import Pins
 from sapwood.content.store import (
     EXECUTABLE,
@@ -46,7 +46,6 @@ from sapwood.content.store import (
     ContentStore,
     PartialContent,
     StoreTexts,
-    progress,
 )
 from sapwood.core import typed
 from sapwood.core.errors import (
@@ -242,7 +241,7 @@ class StageStore:
         end = time.monotonic() + timeout
         with self._changed:
             while not self._closed:
-                data = self._bytes_here(sha256, nbytes, offset)
+                data = self._objects.read(sha256, nbytes, offset)
                 if data is None and sha256 not in self._pins:
                     return None
                 if data:
@@ -253,16 +252,6 @@ class StageStore:
                     return b""
                 self._changed.wait(left)
         return None
-
-    def _bytes_here(self, sha256: str, nbytes: int, offset: int) -> bytes | None:
-        fd = self._objects.open(sha256, nbytes)
-        if fd < 0:
-            return None
-        try:
-            count = min(CHUNK, progress(fd, nbytes) - offset)
-            return os.pread(fd, count, offset) if count > 0 else b""
-        finally:
-            os.close(fd)
 
     # --- content -------------------------------------------------------------------------------
 

@@ -168,7 +168,32 @@ class ContentStore:
 
     # --- content that is not whole yet -----------------------------------------------------------
 
-    def open(self, sha256: str, nbytes: int) -> int:
+    def arrived(self, sha256: str, nbytes: int) -> int | None:
+        """Return how many bytes of content are here, from its beginning; None for no file of it."""
+        fd = self._open(sha256, nbytes)
+        if fd < 0:
+            return None
+        try:
+            return _progress(fd, nbytes)
+        finally:
+            os.close(fd)
+
+    def read(self, sha256: str, nbytes: int, offset: int, count: int = CHUNK) -> bytes | None:
+        """Return bytes of content from an offset on, fewer if not all have arrived.
+
+        Returns:
+            No bytes if none have arrived; None if the folder has no file of the content.
+        """
+        fd = self._open(sha256, nbytes)
+        if fd < 0:
+            return None
+        try:
+            count = min(count, _progress(fd, nbytes) - offset)
+            return os.pread(fd, count, offset) if count > 0 else b""
+        finally:
+            os.close(fd)
+
+    def _open(self, sha256: str, nbytes: int) -> int:
         """Return a descriptor of what is here of content, which may grow; -1 for nothing."""
         for ending in ("", EXECUTABLE, PART):
             with contextlib.suppress(FileNotFoundError):
@@ -361,7 +386,7 @@ class PartialContent:
 
     def resume(self) -> bool:
         """Hash a chunk that an earlier process has written; return whether there was one."""
-        end = progress(self.fd, self.nbytes)
+        end = _progress(self.fd, self.nbytes)
         data = os.pread(self.fd, min(CHUNK, end - self.written), self.written)
         self._hasher.update(data)
         self.written += len(data)
@@ -408,7 +433,7 @@ class PartialContent:
             self.close()
 
 
-def progress(fd: int, nbytes: int) -> int:
+def _progress(fd: int, nbytes: int) -> int:
     """Return how many bytes of content are in a file, partial or whole."""
     size = os.fstat(fd).st_size
     if size == nbytes:

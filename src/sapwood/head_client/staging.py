@@ -26,6 +26,7 @@ from sapwood.code.cache import BuildCache
 from sapwood.code.locked_packages import PACKAGES, MachineKind, PackageLock
 from sapwood.content import messages as sm
 from sapwood.content.file_trees import FileEntry, FileTree, checked_name, read_tree
+from sapwood.content.pull import WINDOW, ChunkRequest, Pull
 from sapwood.content.refs import CHUNK
 from sapwood.core import typed
 from sapwood.core.errors import (
@@ -54,9 +55,6 @@ from sapwood.nodes import messages
 
 UNDER_WAY: Final = 32
 """Pieces that were sent and not confirmed, to all nodes together."""
-
-WINDOW: Final = 4
-"""Pieces that were sent to one node and not confirmed."""
 
 SMALL: Final = 64 * 1024
 """Bytes up to which all nodes get their content from here: it arrives before others are asked."""
@@ -715,16 +713,21 @@ class _Collection:
     def _collect(self, host: int, entry: FileEntry) -> Path:
         """Read a file of a node, and look whether it is what the node said."""
         path, hasher = self._folder / entry.sha256, hashlib.sha256()
-        offsets = deque(range(0, entry.nbytes, CHUNK))
-        asked: deque[Future[Any]] = deque()
+        pull = Pull(entry.nbytes, 0, [host])
+        asked: deque[tuple[ChunkRequest[int], Future[Any]]] = deque()
         with path.open("wb") as file:
-            while offsets or asked:
-                while offsets and len(asked) < WINDOW:
-                    wanted = sm.ReadPiece(self._remote, entry.path, offsets.popleft(), CHUNK)
-                    asked.append(self._head.ask(host, sm.READ, messages.to_value(wanted)))
-                data = asked.popleft().result()
-                hasher.update(data)
-                file.write(data)
+            while not pull.done:
+                for one in pull.requests():
+                    wanted = sm.ReadPiece(self._remote, entry.path, one.offset, one.nbytes)
+                    answer = self._head.ask(host, sm.READ, messages.to_value(wanted))
+                    asked.append((one, answer))
+                request, answer = asked.popleft()
+                data = answer.result()
+                if len(data) != request.nbytes:
+                    break
+                for chunk in pull.received(request, data):
+                    hasher.update(chunk)
+                    file.write(chunk)
         if hasher.hexdigest() != entry.sha256:
             raise _changed(Path(os.fsdecode(entry.path)))
         return path

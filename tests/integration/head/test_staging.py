@@ -19,7 +19,8 @@ from tests.wheels import make_wheel, write_lock
 
 import sapwood
 from sapwood.code import locked_packages
-from sapwood.content.store import progress
+from sapwood.content.staged import STAGE_TEXTS
+from sapwood.content.store import ContentStore
 from sapwood.environment.settings import EnvironmentSettings, Settings
 
 from .conftest import Cli, Until
@@ -317,8 +318,7 @@ def test_when_a_daemon_is_killed_the_others_go_on_and_it_does_so_later(
     part = folders["n1"] / "objects" / f"{sha256}.part"
 
     def here() -> int:
-        with part.open("rb") as file:
-            return progress(file.fileno(), size)
+        return ContentStore(part.parent, 0, STAGE_TEXTS).arrived(sha256, size) or 0
 
     def kill() -> None:
         until(lambda: part.exists() and here() > size // 10)

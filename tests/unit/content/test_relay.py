@@ -121,7 +121,6 @@ class Process:
             self._drop(one.fetch)
             if one.held is not None:
                 one.held.close()
-            one.let_go()
         for fetch in self.fetches:
             self._drop(fetch)
         self.relay._content.clear()
@@ -131,8 +130,8 @@ class Process:
         if fetch is None:
             return
         fetch._ended = True
-        if fetch._download is not None:
-            fetch._download.part.close()
+        if fetch._part is not None:
+            fetch._part.close()
         fetch._held.close()
 
 

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sapwood.content.fetch import CACHE_TEXTS
 from sapwood.content.refs import CHUNK
-from sapwood.content.store import COUNT, PART, ContentStore, PartialContent, progress
+from sapwood.content.store import COUNT, PART, ContentStore, PartialContent
 from sapwood.core.errors import DataValueError, ResourceError
 
 NOBODY = 65534
@@ -185,7 +185,11 @@ def test_a_partial_file_is_continued_and_damage_is_found(tmp_path: Path) -> None
     assert store.lead(sha256(data), len(data)) is None  # one at a time
     assert store.reserve(part)
     part.append(data[: CHUNK + 1])
-    assert progress(part.fd, len(data)) == CHUNK + 1
+    assert store.arrived(sha256(data), len(data)) == CHUNK + 1
+    assert store.read(sha256(data), len(data), CHUNK) == data[CHUNK : CHUNK + 1]
+    assert store.read(sha256(data), len(data), CHUNK + 1) == b""
+    assert store.arrived(sha256(b"other"), 5) is None
+    assert store.read(sha256(b"other"), 5, 0) is None
     part.close()
     for spoilt in (False, True):
         if spoilt:

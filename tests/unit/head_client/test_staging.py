@@ -16,6 +16,7 @@ from sapwood.code import locked_packages
 from sapwood.code.cache import BuildCache
 from sapwood.content import messages as sm
 from sapwood.content.file_trees import FileTree, read_tree
+from sapwood.content.pull import WINDOW
 from sapwood.content.staged import StageStore
 from sapwood.core.errors import (
     AgentLostError,
@@ -28,7 +29,7 @@ from sapwood.core.errors import (
 )
 from sapwood.head import calls
 from sapwood.head_client.access import HeadAccess
-from sapwood.head_client.staging import UNDER_WAY, WINDOW, Staging, folded, sources_of, staged_files
+from sapwood.head_client.staging import UNDER_WAY, Staging, folded, sources_of, staged_files
 from sapwood.nodes import messages
 from sapwood.nodes.node_facts import NodeFacts
 
