@@ -12,6 +12,7 @@ from sapwood_simulation import simulation
 from sapwood_simulation.__main__ import app
 
 
+@pytest.mark.slow
 def test_it_says_what_happened() -> None:
     done = CliRunner().invoke(app, ["--seeds", "3", "--agents", "20", "--crash", "0.003", "--json"])
     assert done.exit_code == 0, done.output
@@ -61,6 +62,7 @@ def test_what_is_simulated_and_what_goes_wrong_are_options(what: str) -> None:
 @pytest.mark.parametrize(
     "kind", ["--sync time-out --late next", "--on-loss partial", "--sync none"]
 )
+@pytest.mark.slow
 def test_streams_of_every_kind_are_simulated(kind: str) -> None:
     words = f"--what streams {kind} --own-filters --agents 12 --crash 0.002 --json"
     done = CliRunner().invoke(app, words.split())

@@ -22,6 +22,7 @@ ENOUGH = 60
 """Seeds within which a mistake must be found."""
 
 
+@pytest.mark.slow
 def test_each_item_counts_once() -> None:
     courses = [DelegationSimulation(seed, agents=2 + seed % 6).run() for seed in range(SEEDS)]
     assert sum(course.cuts for course in courses) > 2 * SEEDS
@@ -35,6 +36,7 @@ def test_each_item_counts_once() -> None:
     [(0.1, 10.0), (10.0, 0.1), (0.0, 1.0), (math.nan, 1.0), (math.inf, -1.0)],
     ids=["too slow", "too fast", "zero", "no number", "infinite"],
 )
+@pytest.mark.slow
 def test_each_item_counts_once_whatever_was_said_of_agents_before(
     guess: tuple[float, float],
 ) -> None:
@@ -43,6 +45,7 @@ def test_each_item_counts_once_whatever_was_said_of_agents_before(
         DelegationSimulation(seed, first=first).run()
 
 
+@pytest.mark.slow
 def test_a_wrong_first_guess_is_corrected() -> None:
     quiet = DelegationFaults(death=0.0, change=0.0, twice=0.0, hang=0.0, delay=0.0)
     wrong = {1: 1.0, 2: 100.0, 3: 1.0, 4: 100.0}
@@ -110,5 +113,6 @@ def test_it_finds_a_part_that_is_added_twice(monkeypatch: pytest.MonkeyPatch) ->
     assert is_found()
 
 
+@pytest.mark.slow
 def test_it_finds_items_of_another_cut() -> None:
     assert is_found(name_cuts=False)

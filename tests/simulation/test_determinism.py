@@ -77,6 +77,7 @@ def test_the_same_seed_is_the_same_course_in_processes_that_hash_differently(
     assert done.stdout == " ".join(first) + "\n"
 
 
+@pytest.mark.slow
 def test_a_byte_or_a_moment_makes_another_course() -> None:
     simulation = course("waves", 1)
     assert course("waves", 2).digest != simulation.digest

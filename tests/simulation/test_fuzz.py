@@ -62,6 +62,7 @@ def test_the_frames_are_of_every_kind() -> None:
     assert 1_200 < refused < 4_800
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_frames() -> None:
     first, second = HostilePeer(5), HostilePeer(5)
     assert [first.frame() for _ in range(500)] == [second.frame() for _ in range(500)]

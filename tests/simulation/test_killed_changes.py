@@ -58,6 +58,7 @@ def _forgets_an_agent(patch: pytest.MonkeyPatch) -> None:
         (_forgets_an_agent, "expand", ("owner",)),
     ],
 )
+@pytest.mark.slow
 def test_a_mistake_is_found(
     mistake: Callable[[pytest.MonkeyPatch], None],
     change: str,

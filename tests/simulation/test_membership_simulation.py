@@ -54,6 +54,7 @@ def test_each_wave_has_who_was_there_when_it_began_exactly_once(
     assert sum(report.removed for report in reports) > 20
 
 
+@pytest.mark.slow
 def test_without_faults_all_goes_at_once() -> None:
     for seed in range(10):
         assert simulated(seed, Faults()).seconds < 2.0

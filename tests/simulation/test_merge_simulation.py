@@ -38,6 +38,7 @@ def test_waves_over_two_sessions_are_whole_and_both_sides_agree(
     assert sum(report.revoked for report in reports) > 5
 
 
+@pytest.mark.slow
 def test_without_faults_each_wave_is_whole_or_its_session_was_split_off() -> None:
     report = MergeSimulation(1, 200, faults=False).run()
     assert (report.cut, report.heads) == (0, 1)
@@ -102,6 +103,7 @@ class KilledAtStep:
 VICTIMS = [("a",), ("b",), ("head",), ("head", "a"), ("head", "b"), ("a", "b", "head")]
 
 
+@pytest.mark.slow
 def test_killed_at_some_steps_of_a_merge_both_are_as_before_or_as_after() -> None:
     for step, victims in zip(range(1, 37, 2), itertools.cycle(VICTIMS)):
         assert KilledAtStep(step, victims).killed

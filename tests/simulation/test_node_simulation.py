@@ -47,6 +47,7 @@ def test_orders_are_done_once_and_machines_come_again(
     assert sum(report.removed for report in reports) > 2
 
 
+@pytest.mark.slow
 def test_without_faults_machines_join_once_and_all_orders_are_done() -> None:
     for seed in range(5):
         report = simulated(seed, Faults())
@@ -64,6 +65,7 @@ def until_one_fails(first: int = 0) -> None:
         simulated(seed)
 
 
+@pytest.mark.slow
 def test_a_head_that_does_not_wait_for_a_lost_node_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

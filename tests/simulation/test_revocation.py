@@ -78,6 +78,7 @@ def test_a_credential_is_refused_by_ten_thousand_endpoints_within_a_second(tree:
     assert all(credential.id in lists[rank] for rank in range(1, ENDPOINTS + 1))
 
 
+@pytest.mark.slow
 def test_the_feed_of_a_head_tells_ten_thousand_nodes_each_until_it_knows_all() -> None:
     """The head's own part without a network: every third node has missed something before."""
     whole = DenialUpdate(since=0, epoch=5, ids=["a", "b"], generation=1)

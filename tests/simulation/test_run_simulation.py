@@ -34,6 +34,7 @@ def simulated(seed: int, faults: Faults = FAULTS) -> RunReport:
 @pytest.mark.parametrize(
     "block", [0, *(pytest.param(one, marks=pytest.mark.nightly) for one in range(1, 20))]
 )
+@pytest.mark.slow
 def test_a_run_that_is_killed_at_any_step_gives_the_undisturbed_result(
     block: int, apart: Callable[[Callable[[], Any]], Any]
 ) -> None:
@@ -44,6 +45,7 @@ def test_a_run_that_is_killed_at_any_step_gives_the_undisturbed_result(
     assert sum(report.anew for report in reports) > 4
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_course() -> None:
     assert simulated(5) == simulated(5)
 

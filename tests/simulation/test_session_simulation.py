@@ -52,6 +52,7 @@ def test_sessions_lose_nothing_and_are_never_between(
     assert sum(report.changes for report in reports) > 5
 
 
+@pytest.mark.slow
 def test_without_faults_nothing_is_cut_and_the_head_stays() -> None:
     report = simulated(4, Faults())
     assert (report.cut, report.heads, report.crashes) == (0, 1, 0)
@@ -154,6 +155,7 @@ def test_killed_at_any_step_a_session_is_there_or_not(both: bool) -> None:
 
 
 @pytest.mark.row("C3-SESS-1")
+@pytest.mark.slow
 def test_the_next_head_is_killed_while_it_looks_what_there_is() -> None:
     for points in range(1, 13):
         for again in range(1, 9):

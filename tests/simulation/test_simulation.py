@@ -177,6 +177,7 @@ def test_processes_that_stop_before_they_join_and_zygotes_that_stop_are_replaced
     ("faults", "without"),
     [(Faults(crash=0.001, stall=0.5, pause_seconds=1e6), "join"), (HALTS, "silence")],
 )
+@pytest.mark.slow
 def test_who_waits_for_ever_for_those_that_hang_is_found(
     monkeypatch: pytest.MonkeyPatch, faults: Faults, without: str
 ) -> None:
@@ -198,6 +199,7 @@ def test_who_waits_for_ever_for_those_that_hang_is_found(
         run_all()
 
 
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_course_of_events() -> None:
     options = drawn(4)
     first: SimulationReport = Simulation(options).run()

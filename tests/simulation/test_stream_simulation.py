@@ -242,6 +242,7 @@ def test_late_contributions_count_once_when_links_break_and_places_move() -> Non
 @pytest.mark.parametrize(
     "seed", [17, 54, 66, 1158], ids=["quiet", "hung", "flushed", "asked-again"]
 )
+@pytest.mark.slow
 def test_waves_with_an_ample_time_out_lack_only_who_was_lost(seed: int) -> None:
     """Waves lost all answers that a quiet time held back; late ones were taken for later ones."""
     faults = Faults(crash=0.001, pause=0.0005, sever=0.003, clog=0.001, split=0.1)
@@ -264,6 +265,7 @@ def test_the_message_says_how_to_have_it_again(monkeypatch: pytest.MonkeyPatch) 
         simulated(StreamKind(own_filters=True), 3)
 
 
+@pytest.mark.slow
 def test_who_moves_in_a_quiet_time_goes_on_when_the_others_do() -> None:
     """They had not heard that the quiet time was over: a new parent says so."""
     faults = Faults(crash=0.0005, pause=0.0003, sever=0.003, clog=0.001)

@@ -63,6 +63,7 @@ def test_all_errors_are_public() -> None:
     assert {name for name in names if name in vars(core_errors)} == set(sapwood.errors.__all__)
 
 
+@pytest.mark.slow
 def test_what_programs_import_loads_nothing_of_the_client() -> None:
     # Every runner imports the program: what it loads, each of them loads.
     code = (

@@ -27,6 +27,7 @@ def test_a_moved_name_is_what_its_new_place_has(name: str) -> None:
         assert getattr(sys.modules[module], new) is find_old(name)
 
 
+@pytest.mark.slow
 def test_the_warning_is_at_the_line_of_the_user() -> None:
     code = "import sapwood\n\n\nfrom sapwood import AgentLostError\n"
     done = subprocess.run(

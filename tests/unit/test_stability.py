@@ -73,6 +73,7 @@ def test_each_module_of_plugins_lists_what_is_public() -> None:
         assert import_module(f"sapwood.plugins.{one.name}").__all__, one.name
 
 
+@pytest.mark.slow
 def test_each_command_has_a_state() -> None:
     assert sorted(names(DECLARED["commands"])) == sorted(commands("", get_command(app)))
 

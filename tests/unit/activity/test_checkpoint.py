@@ -78,6 +78,7 @@ def test_there_is_none(file: Path) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
+@pytest.mark.slow
 def test_what_is_torn_anywhere_is_found(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
@@ -186,6 +187,7 @@ def spent(
 
 
 @pytest.mark.parametrize("takes", [0.001, 0.02, 0.5])
+@pytest.mark.slow
 def test_checkpoints_take_their_share_at_most(
     file: Path, takes: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

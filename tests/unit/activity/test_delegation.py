@@ -101,12 +101,14 @@ def test_what_is_measured_counts_more_than_a_guess() -> None:
 
 
 @given(start=st.integers(-50, 50), count=st.integers(0, 500), rates=rates_of_agents)
+@pytest.mark.slow
 def test_each_item_is_given_to_one_agent(start: int, count: int, rates: dict[int, float]) -> None:
     items = range(start, start + count)
     assert flat(assign(items, rates)) == list(items)
 
 
 @given(count=st.integers(0, 300), chunk=st.integers(1, 40), rates=rates_of_agents)
+@pytest.mark.slow
 def test_chunks_stay_together(count: int, chunk: int, rates: dict[int, float]) -> None:
     given_items = assign(range(count), rates, chunk)
     assert flat(given_items) == list(range(count))
@@ -142,6 +144,7 @@ def test_the_slowest_have_nothing_where_items_are_few() -> None:
 
 
 @given(count=st.integers(0, 300), one=rates_of_agents, other=rates_of_agents)
+@pytest.mark.slow
 def test_what_moves_is_what_another_has_afterwards(
     count: int, one: dict[int, float], other: dict[int, float]
 ) -> None:
@@ -190,6 +193,7 @@ def test_nothing_moves_before_all_are_known() -> None:
 
 @given(rates=st.lists(st.floats(0.1, 1000.0), min_size=2, max_size=8), cost=st.floats(0, 10))
 @settings(max_examples=200)
+@pytest.mark.slow
 def test_after_a_move_none_is_wanted(rates: list[float], cost: float) -> None:
     """With the same rates, items do not go to and fro."""
     by_rank = dict(enumerate(rates, start=1))
@@ -271,6 +275,7 @@ def test_nobody_is_helped_without_need(busy: dict[int, float]) -> None:
     rates=st.lists(st.floats(0.5, 50.0), min_size=6, max_size=6),
     seconds=st.floats(0, 100),
 )
+@pytest.mark.slow
 def test_nobody_is_late_before_the_time_that_was_told(
     counts: list[int], rates: list[float], seconds: float
 ) -> None:
@@ -305,6 +310,7 @@ def test_nobody_is_helped_where_it_is_static() -> None:
     busy=st.dictionaries(st.integers(1, 6), st.floats(0, 100), max_size=6),
     divisible=st.booleans(),
 )
+@pytest.mark.slow
 def test_pieces_are_the_items_of_the_late_agent(
     counts: list[int], busy: dict[int, float], divisible: bool
 ) -> None:

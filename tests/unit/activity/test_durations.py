@@ -24,6 +24,7 @@ def counted(seconds: list[float]) -> Durations:
     seconds=st.lists(st.floats(1e-8, 1e8), min_size=1, max_size=60),
     share=st.floats(0.01, 1.0),
 )
+@pytest.mark.slow
 def test_a_quantile_is_right_to_so_much(seconds: list[float], share: float) -> None:
     exact = sorted(seconds)[math.ceil(share * len(seconds)) - 1]
     assert counted(seconds).quantile(share) == pytest.approx(exact, rel=ERROR + 1e-9)
@@ -31,6 +32,7 @@ def test_a_quantile_is_right_to_so_much(seconds: list[float], share: float) -> N
 
 
 @given(st.lists(st.lists(st.floats(0.0, 1e12), max_size=20), min_size=2, max_size=4))
+@pytest.mark.slow
 def test_it_does_not_matter_who_is_added_first(parts: list[list[float]]) -> None:
     one, *others = map(counted, parts)
     for other in others:

@@ -46,6 +46,7 @@ def looked_for_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("command", OF_EXTRAS)
 @pytest.mark.parametrize("more", [[], ["--help"], ["list"]])
+@pytest.mark.slow
 def test_a_command_that_is_not_installed_says_what_installs_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

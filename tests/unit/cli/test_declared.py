@@ -65,6 +65,7 @@ def sample(option: OptionField, folder: Path) -> tuple[Any, list[str]]:
 @pytest.mark.parametrize(
     "option", fields_on_command_line(RunMachines), ids=lambda option: option.name
 )
+@pytest.mark.slow
 def test_an_option_is_a_setting_of_the_cluster(
     asked: Asked, option: OptionField, tmp_path: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_an_option_is_a_setting_of_the_cluster(
 @pytest.mark.parametrize(
     "option", fields_on_command_line(RunOutput), ids=lambda option: option.name
 )
+@pytest.mark.slow
 def test_an_option_says_what_becomes_of_the_answer(
     asked: Asked, option: OptionField, tmp_path: Path
 ) -> None:

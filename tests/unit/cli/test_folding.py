@@ -53,6 +53,7 @@ events = st.lists(
 
 @pytest.mark.row("C3-IOF")
 @given(events)
+@pytest.mark.slow
 def test_every_line_of_every_node_comes_out_once_and_in_order(
     happening: list[tuple[str, bytes] | float | str],
 ) -> None:
@@ -115,6 +116,7 @@ def test_nodes_that_have_ended_are_not_waited_for() -> None:
     assert bytes(shown) == b"n1: x\n"
 
 
+@pytest.mark.slow
 def test_what_waits_is_bounded() -> None:
     shown: list[int] = []
     folder = LineFolder(NODES, lambda text: shown.append(len(text)), Clock())
@@ -124,6 +126,7 @@ def test_what_waits_is_bounded() -> None:
     assert sum(shown) > 70 * MAX_HELD // 20
 
 
+@pytest.mark.slow
 def test_short_lines_count_as_well() -> None:
     shown: list[int] = []
     folder = LineFolder(NODES, lambda text: shown.append(len(text)), Clock())

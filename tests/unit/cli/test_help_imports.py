@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 
 def said(code: str) -> list[str]:
     done = subprocess.run(
@@ -13,6 +15,7 @@ def said(code: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_the_help_text_needs_neither_markdown_nor_tracebacks() -> None:
     code = (
         "import contextlib, sys\n"
@@ -28,6 +31,7 @@ def test_the_help_text_needs_neither_markdown_nor_tracebacks() -> None:
     assert any(line.startswith("╭─ Clusters ") for line in text)
 
 
+@pytest.mark.slow
 def test_who_needs_them_gets_them() -> None:
     code = (
         "import sys\n"

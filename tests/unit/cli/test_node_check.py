@@ -16,6 +16,7 @@ def shows(monkeypatch: pytest.MonkeyPatch, *items: PlatformItem) -> None:
     )
 
 
+@pytest.mark.slow
 def test_this_machine() -> None:
     answer = CliRunner().invoke(app, ["node", "check"])
     assert answer.exit_code in {0, 5}

@@ -15,6 +15,7 @@ def test_the_old_name_of_an_option_works_and_warns() -> None:
 
 
 @pytest.mark.parametrize("old", OLD_COMMANDS)
+@pytest.mark.slow
 def test_the_old_name_of_a_command_works_and_warns(old: str) -> None:
     new = OLD_COMMANDS[old]
     done = CliRunner().invoke(app, [*old.split(), "--help"], prog_name="sapwood")

@@ -58,6 +58,7 @@ def test_count(value: float, text: str) -> None:
 
 
 @given(st.floats(0, 1e17))
+@pytest.mark.slow
 def test_a_count_is_short_and_within_half_a_percent(value: float) -> None:
     text = present.count(value)
     match = re.fullmatch(r"([\d.]+)(?: ([kMGTP]))?", text)

@@ -72,6 +72,7 @@ def test_memory_is_used_again_when_nobody_has_it() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 3, 700])
+@pytest.mark.slow
 def test_any_number_of_arrays_can_be_kept(count: int) -> None:
     kept = [guarded.zeros((count,), np.dtype("f8")) for _ in range(guarded.MAX_GUARDED + 200)]
     assert len({array.ctypes.data for array in kept}) == len(kept)
@@ -99,6 +100,7 @@ def test_a_negative_extent_is_refused() -> None:
 
 
 @pytest.mark.parametrize("distance", [64, 5000, 10**6, -5000, -(10**6)])
+@pytest.mark.slow
 def test_nobody_touches_the_guards(distance: int) -> None:
     array = guarded.zeros((16,), np.dtype("u1"))
     assert ends(lambda: change(array, distance)) == signal.SIGSEGV

@@ -76,6 +76,7 @@ def test_a_file_travels_as_it_was_when_it_was_loaded(tmp_path: Path) -> None:
     assert "beside.value / state['d']" in shown
 
 
+@pytest.mark.slow
 def test_a_script_s_class_opens_in_another_process(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

@@ -86,6 +86,7 @@ def test_machines_that_nobody_makes_wheels_for_are_refused(machine: tuple[str, s
 
 
 @needs_uv
+@pytest.mark.slow
 def test_a_lock_is_installed_once_for_each_kind_of_machine(
     tmp_path: Path, cache: BuildCache, wheels: Path
 ) -> None:
@@ -119,6 +120,7 @@ def _tells(path: Path, folder: Path) -> bool:
 
 
 @needs_uv
+@pytest.mark.slow
 def test_the_same_lock_gives_the_same_files(tmp_path: Path, wheels: Path) -> None:
     acorn = make_wheel(wheels, "acorn", {"acorn.py": ""}, scripts="acorn=acorn:main")
     lock = PackageLock(write_lock(tmp_path / "grove.lock", wheels, acorn))
@@ -130,6 +132,7 @@ def test_the_same_lock_gives_the_same_files(tmp_path: Path, wheels: Path) -> Non
 
 
 @needs_uv
+@pytest.mark.slow
 def test_locks_of_uv_and_pylock_are_installed(
     tmp_path: Path, cache: BuildCache, wheels: Path
 ) -> None:
@@ -160,6 +163,7 @@ def test_locks_of_uv_and_pylock_are_installed(
 
 
 @needs_uv
+@pytest.mark.slow
 def test_what_cannot_be_installed_is_refused_and_leaves_nothing(
     tmp_path: Path, cache: BuildCache, wheels: Path
 ) -> None:
@@ -241,6 +245,7 @@ def test_what_uv_says_becomes_an_error_of_ours(
 
 
 @needs_uv
+@pytest.mark.slow
 def test_without_a_network_the_error_says_so(
     tmp_path: Path, cache: BuildCache, wheels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +256,7 @@ def test_without_a_network_the_error_says_so(
         lock_of(tmp_path).install(KIND, cache)
 
 
+@pytest.mark.slow
 def test_when_the_process_is_killed_meanwhile_nothing_half_is_left(
     tmp_path: Path, cache: BuildCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:

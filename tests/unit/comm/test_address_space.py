@@ -80,6 +80,7 @@ def test_reserved_space_is_aligned_and_has_its_margins(
     address_space.release(begin - margin, nbytes + 2 * margin)
 
 
+@pytest.mark.slow
 def test_what_alignment_took_beside_it_is_given_back() -> None:
     def reserve_and_release() -> None:
         before = reserved(0, 2**63)
@@ -133,6 +134,7 @@ def test_it_stays_mapped_as_long_as_somebody_looks_at_it(file: int) -> None:
     assert mappings() == 0
 
 
+@pytest.mark.slow
 def test_what_cannot_be_mapped_leaves_nothing_behind(file: int) -> None:
     def map_for_writing() -> None:
         read_only = os.open(f"/proc/self/fd/{file}", os.O_RDONLY)

@@ -34,6 +34,7 @@ VALUES = st.one_of(
 
 
 @given(VALUES, st.integers(0, 255))
+@pytest.mark.slow
 def test_what_comes_again_is_decoded_as_the_first(value: Any, byte: int) -> None:
     encoded = values.encode(value)
     decoder = CachedDecoder()
@@ -45,6 +46,7 @@ def test_what_comes_again_is_decoded_as_the_first(value: Any, byte: int) -> None
 
 
 @given(VALUES, VALUES)
+@pytest.mark.slow
 def test_values_that_take_turns(one: Any, other: Any) -> None:
     decoder = CachedDecoder()
     for value in (one, one, one, other, one, other, other, other, one):
@@ -145,6 +147,7 @@ LOOK_ALIKE: list[Any] = [
 
 
 @pytest.mark.parametrize("before", LOOK_ALIKE)
+@pytest.mark.slow
 def test_what_looks_alike_is_told_apart(before: Any) -> None:
     for after in LOOK_ALIKE:
         encoder = CachedEncoder()

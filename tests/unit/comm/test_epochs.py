@@ -66,6 +66,7 @@ def trees(network: Network) -> set[int]:
 
 @pytest.mark.parametrize("tree", TREES, ids=str)
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
 def test_a_stream_that_follows_has_an_agent_from_the_wave_after_it_is_there(
     tree: Tree, seed: int
 ) -> None:

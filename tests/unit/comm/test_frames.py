@@ -42,6 +42,7 @@ def comparable(frame: Frame) -> tuple[msg.AnyMessage, bytes, SharedRef | None]:
 
 
 @given(several, st.booleans(), st.data())
+@pytest.mark.slow
 def test_any_split_of_the_bytes_gives_the_same_frames(
     sent: list[tuple[msg.AnyMessage, Payload | None]], share: bool, data: st.DataObject
 ) -> None:
@@ -71,6 +72,7 @@ def test_bytes_may_come_one_by_one() -> None:
 
 
 @given(several)
+@pytest.mark.slow
 def test_a_truncated_stream_gives_only_the_whole_frames(
     sent: list[tuple[msg.AnyMessage, Payload | None]],
 ) -> None:
@@ -149,6 +151,7 @@ def test_a_reference_travels_only_where_memory_is_shared() -> None:
     assert bytes(frame.payload or b"") == b"x" * 100
 
 
+@pytest.mark.slow
 def test_random_frames_are_refused_or_wait_for_more() -> None:
     source = random.Random(2)  # noqa: S311 - a fixed sequence is wanted
     good = msg.encode(msg.Up(1, 2, 0, ((1, 2),), 1.0, b"abc"))
@@ -171,6 +174,7 @@ def test_random_frames_are_refused_or_wait_for_more() -> None:
     assert refused > 5_000
 
 
+@pytest.mark.slow
 def test_a_frame_is_decoded_in_time_proportional_to_its_pieces() -> None:
     # A decoder that copied all it has with every piece would take minutes for this.
     body = Payload(bytes(2**24))

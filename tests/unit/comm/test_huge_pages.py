@@ -59,6 +59,7 @@ def reserved(block: SharedBlock) -> int:
 
 
 @pytest.mark.parametrize("error", [errno.EINVAL, errno.ENOSYS, errno.EPERM])
+@pytest.mark.slow
 def test_a_kernel_that_has_none_is_asked_once(
     asked: Callable[[int], list[int]], error: int
 ) -> None:
@@ -71,6 +72,7 @@ def test_a_kernel_that_has_none_is_asked_once(
 
 
 @pytest.mark.parametrize("error", huge_pages.NONE_FREE)
+@pytest.mark.slow
 def test_a_kernel_that_has_none_free_is_asked_again_later(
     asked: Callable[[int], list[int]], error: int
 ) -> None:
@@ -108,6 +110,7 @@ def test_every_mapping_of_a_large_block_lies_where_huge_pages_can() -> None:
         assert [address(view) % HUGE_PAGE for view in views] == [0] * 4
 
 
+@pytest.mark.slow
 def test_blocks_have_huge_pages_where_the_kernel_gives_them() -> None:
     asking = huge_pages._asking
     for _ in range(5):  # a page may happen to be in use just when it is requested
@@ -138,6 +141,7 @@ WRITES = st.lists(
 
 @settings(max_examples=20)
 @given(st.integers(HUGE_PAGE - PAGE, 3 * HUGE_PAGE), WRITES)
+@pytest.mark.slow
 def test_all_processes_see_what_any_of_them_writes(
     nbytes: int, writes: list[tuple[int, bytes]]
 ) -> None:

@@ -178,6 +178,7 @@ def test_a_channel_can_end_in_every_state_and_nothing_follows() -> None:
 
 
 @given(st.lists(st.integers(0, 3 * WINDOW), max_size=30), st.data())
+@pytest.mark.slow
 def test_what_is_under_way_is_below_the_window_and_one_message(
     sizes: list[int], data: st.DataObject
 ) -> None:

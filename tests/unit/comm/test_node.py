@@ -78,6 +78,7 @@ def test_waves_over_any_tree_give_what_numpy_gives(tree: Tree, seed: int) -> Non
 
 
 @given(shapes, seeds, st.data())
+@pytest.mark.slow
 def test_a_stream_reaches_its_members_and_nobody_else(
     tree: Tree, seed: int, data: st.DataObject
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_stream_reaches_its_members_and_nobody_else(
 
 
 @given(shapes, seeds)
+@pytest.mark.slow
 def test_streams_do_not_disturb_each_other(tree: Tree, seed: int) -> None:
     network = Network(tree, seed, lambda rank, value: {"x": rank * value})
     network.start()
@@ -126,6 +128,7 @@ def test_a_closed_stream_is_forgotten_everywhere(tree: Tree) -> None:
 
 
 @given(shapes, seeds)
+@pytest.mark.slow
 def test_contributions_are_released_when_a_later_wave_confirms_them(tree: Tree, seed: int) -> None:
     network = Network(tree, seed, answer)
     network.start()
@@ -390,6 +393,7 @@ def test_the_same_seed_is_the_same_course_of_events() -> None:
     assert course(3) != course(4)
 
 
+@pytest.mark.slow
 def test_a_place_imports_no_numpy() -> None:
     """Each agent has a place: what it imports, all of them have."""
     code = "import sys, sapwood.comm.node; sys.exit('numpy' in sys.modules)"

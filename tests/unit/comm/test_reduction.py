@@ -72,6 +72,7 @@ def reduce_in_tree(kind: str, parts: Sequence[Contribution], cuts: st.DataObject
     st.integers(0, 2**32 - 1),
     st.data(),
 )
+@pytest.mark.slow
 def test_any_tree_gives_what_numpy_gives_for_the_flat_list(
     kind: str, dtype: str, count: int, shape: tuple[int, ...], seed: int, cuts: st.DataObject
 ) -> None:
@@ -94,6 +95,7 @@ def test_any_tree_gives_what_numpy_gives_for_the_flat_list(
     st.lists(st.integers(-(2**40), 2**40) | st.floats(-1e9, 1e9), min_size=1, max_size=9),
     st.data(),
 )
+@pytest.mark.slow
 def test_numbers_reduce_as_arrays_of_one_element_do(
     kind: str, numbers: list[float], cuts: st.DataObject
 ) -> None:
@@ -107,6 +109,7 @@ def test_numbers_reduce_as_arrays_of_one_element_do(
 
 @pytest.mark.parametrize("kind", ["sum", "min", "max", "mean"])
 @given(st.data())
+@pytest.mark.slow
 def test_nan_stays_in_any_order(kind: str, data: st.DataObject) -> None:
     numbers = data.draw(st.permutations([1.0, float("nan"), 2.0, -3.0]))
     for wrap in (float, lambda number: np.array([number])):
@@ -261,6 +264,7 @@ INTEGERS = st.one_of(
 
 
 @given(st.lists(INTEGERS, min_size=1, max_size=9), st.data())
+@pytest.mark.slow
 def test_a_sum_of_integers_is_exact_in_any_tree_and_order(
     numbers: list[Any], cuts: st.DataObject
 ) -> None:
@@ -276,6 +280,7 @@ def test_a_sum_of_integers_is_exact_in_any_tree_and_order(
 
 
 @given(st.lists(INTEGERS | st.floats(width=32).map(np.float32), min_size=1, max_size=9), st.data())
+@pytest.mark.slow
 def test_the_type_of_a_sum_does_not_depend_on_the_tree(
     numbers: list[Any], cuts: st.DataObject
 ) -> None:

@@ -38,6 +38,7 @@ def in_a_tree(kind: str, parts: Sequence[Any], cuts: st.DataObject) -> Any:
 
 
 @given(SAMPLES, st.data())
+@pytest.mark.slow
 def test_variance_is_that_of_all_samples(parts: list[list[int]], cuts: st.DataObject) -> None:
     total = in_a_tree("variance", [np.array(part, "f8") for part in parts], cuts)
     every = np.array([number for part in parts for number in part], "f8")
@@ -61,6 +62,7 @@ def test_variance_of_vectors_is_element_by_element() -> None:
 
 
 @given(SAMPLES, st.data())
+@pytest.mark.slow
 def test_histogram_is_that_of_numpy(parts: list[list[int]], cuts: st.DataObject) -> None:
     kind = "histogram:-500:500:7"
     total = in_a_tree(kind, [np.array(part, "i8") for part in parts], cuts)
@@ -86,6 +88,7 @@ def test_histogram_counts_what_is_not_a_number() -> None:
 
 
 @given(SAMPLES, st.integers(1, 9), st.data())
+@pytest.mark.slow
 def test_top_has_the_largest_and_who_had_them(
     parts: list[list[int]], count: int, cuts: st.DataObject
 ) -> None:
@@ -108,12 +111,14 @@ def test_top_leaves_nan_out_and_takes_the_smallest_integer() -> None:
     st.lists(st.lists(st.integers(0, 9) | st.text(max_size=2), max_size=5), min_size=1, max_size=6),
     st.data(),
 )
+@pytest.mark.slow
 def test_union_is_the_set_of_all(parts: list[list[Any]], cuts: st.DataObject) -> None:
     expected = {member for part in parts for member in part}
     assert in_a_tree("union", parts, cuts) == expected
 
 
 @given(st.lists(st.sampled_from(["ok", "old", 3, None, [1, 2]]), min_size=1, max_size=9), st.data())
+@pytest.mark.slow
 def test_classes_group_the_agents_by_value(parts: list[Any], cuts: st.DataObject) -> None:
     total = in_a_tree("classes", parts, cuts)
     found = {rank: group["value"] for group in total for rank in group["agents"]}
@@ -145,6 +150,7 @@ def test_classes_fold_the_places_that_agree() -> None:
     ),
     st.data(),
 )
+@pytest.mark.slow
 def test_gather_keeps_every_value_at_its_rank(parts: list[Any], cuts: st.DataObject) -> None:
     assert in_a_tree("gather", parts, cuts) == parts
 

@@ -21,6 +21,7 @@ def at_home(tree: Tree, rank: int) -> Router:
 
 
 @given(trees, st.data())
+@pytest.mark.slow
 def test_following_the_next_hops_leads_to_the_destination(tree: Tree, data: st.DataObject) -> None:
     here = data.draw(st.integers(0, tree.size - 1))
     destination = data.draw(st.integers(0, tree.size - 1))
@@ -32,6 +33,7 @@ def test_following_the_next_hops_leads_to_the_destination(tree: Tree, data: st.D
 
 
 @given(trees)
+@pytest.mark.slow
 def test_at_home_the_tree_is_the_one_that_was_planned(tree: Tree) -> None:
     for rank in range(tree.size):
         router = at_home(tree, rank)
@@ -43,6 +45,7 @@ def test_at_home_the_tree_is_the_one_that_was_planned(tree: Tree) -> None:
 
 
 @given(trees, st.data())
+@pytest.mark.slow
 def test_moves_in_any_order_of_arrival_end_at_the_newest(tree: Tree, data: st.DataObject) -> None:
     router = at_home(tree, ROOT)
     mover = data.draw(st.integers(1, tree.size - 1))
@@ -104,6 +107,7 @@ def test_what_is_attached_anew_tells_itself_who_is_below_it() -> None:
     st.builds(plan, st.integers(1, 30), st.sampled_from([0, 2, 3]), spares=st.booleans()),
     st.data(),
 )
+@pytest.mark.slow
 def test_whatever_a_child_may_tell_every_way_has_an_end(tree: Tree, data: st.DataObject) -> None:
     router = Router(tree, ROOT)
     child = data.draw(st.sampled_from(tree.children(ROOT)))

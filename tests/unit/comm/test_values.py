@@ -88,11 +88,13 @@ def same(left: Any, right: Any) -> bool:
 
 
 @given(nested)
+@pytest.mark.slow
 def test_what_travels_arrives_equal(value: Any) -> None:
     assert same(there_and_back(value), value)
 
 
 @given(arrays)
+@pytest.mark.slow
 def test_arrays_that_are_not_contiguous_arrive_equal(array: np.ndarray[Any, Any]) -> None:
     for view in (array.T, array[::-1] if array.ndim else array, np.asfortranarray(array)):
         assert same(there_and_back(view), view)
@@ -350,6 +352,7 @@ def test_random_bytes_are_a_value_or_a_protocol_error(body: bytes, payload: byte
 
 
 @given(nested, st.data())
+@pytest.mark.slow
 def test_a_damaged_body_is_a_value_or_a_protocol_error(value: Any, data: st.DataObject) -> None:
     encoded = values.encode(value)
     body = bytearray(encoded.body)
@@ -370,6 +373,7 @@ def test_long_bytes_and_texts_lie_in_the_payload(value: Any) -> None:
     assert values.decode(encoded.body, encoded.payload()) == value
 
 
+@pytest.mark.slow
 def test_a_value_whose_body_fits_into_no_header_is_refused() -> None:
     assert plain.MAX_BODY + 2**19 <= frames.MAX_HEADER
     with pytest.raises(DataValueError, match=str(plain.MAX_BODY)):

@@ -103,6 +103,7 @@ def give(node: Node, data: bytes, start: int, end: int) -> None:
     node.store.write(piece)
 
 
+@pytest.mark.slow
 def test_content_goes_down_a_chain_while_it_comes(three: list[Node]) -> None:
     first, second, third = three
     data, ended = os.urandom(3_000_000), Ended()
@@ -136,6 +137,7 @@ def test_a_source_that_ends_is_told_of_and_what_came_stays(three: list[Node]) ->
     assert came == left.offset > 0
 
 
+@pytest.mark.slow
 def test_a_node_continues_at_the_next_source_from_the_same_byte(three: list[Node]) -> None:
     first, second, third = three
     data, ended = os.urandom(5_000_000), Ended()
@@ -152,6 +154,7 @@ def test_a_node_continues_at_the_next_source_from_the_same_byte(three: list[Node
     assert announced(third, data) == []
 
 
+@pytest.mark.slow
 def test_a_node_that_stops_reading_delays_no_other_node(three: list[Node]) -> None:
     first, second, third = three
     data, ended = os.urandom(8 * CHUNK), Ended()
@@ -166,6 +169,7 @@ def test_a_node_that_stops_reading_delays_no_other_node(three: list[Node]) -> No
 
 
 @pytest.mark.parametrize(("offset", "count"), [(0, CHUNK + 1), (0, 0), (1, 10), (2**63, 1)])
+@pytest.mark.slow
 def test_chunks_that_cannot_be_are_refused(three: list[Node], offset: int, count: int) -> None:
     first, second, _ = three
     data = b"0123456789"

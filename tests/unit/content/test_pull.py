@@ -18,6 +18,7 @@ SIZES = st.one_of(
 
 
 @given(SIZES, st.floats(0.0, 1.0), st.integers(1, 4), st.integers(0, 2**32), st.floats(0.0, 0.5))
+@pytest.mark.slow
 def test_each_byte_is_handed_out_once_in_order_or_no_source_is_left(
     nbytes: int, here: float, sources: int, seed: int, failing: float
 ) -> None:

@@ -259,6 +259,7 @@ def world(tmp_path: Path) -> World:
     return made
 
 
+@pytest.mark.slow
 def test_the_root_sends_once_what_all_want(world: World) -> None:
     ref = world.offer(os.urandom(6 * CHUNK + 5))
     for got in [world.fetch(rank, ref) for rank in (13, 11, 12, 10)]:
@@ -271,6 +272,7 @@ def test_the_root_sends_once_what_all_want(world: World) -> None:
     world.close()
 
 
+@pytest.mark.slow
 def test_chunks_are_passed_on_while_others_arrive(world: World) -> None:
     ref = world.offer(os.urandom(20 * CHUNK))
     got = world.fetch(13, ref)
@@ -295,6 +297,7 @@ def test_a_process_of_the_node_that_fetches_already_is_followed(world: World) ->
     world.close()
 
 
+@pytest.mark.slow
 def test_a_junction_holds_little_of_what_it_passes_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,6 +328,7 @@ def test_a_place_that_stops_reading_delays_no_other_place(world: World) -> None:
     world.close()
 
 
+@pytest.mark.slow
 def test_who_was_below_a_junction_that_dies_goes_on_at_its_byte(world: World) -> None:
     ref = world.offer(os.urandom(16 * CHUNK))
     got = world.fetch(12, ref)
@@ -337,6 +341,7 @@ def test_who_was_below_a_junction_that_dies_goes_on_at_its_byte(world: World) ->
     world.close()
 
 
+@pytest.mark.slow
 def test_a_junction_that_begins_again_goes_on_at_its_byte(world: World) -> None:
     ref = world.offer(os.urandom(16 * CHUNK))
     world.fetch(10, ref)

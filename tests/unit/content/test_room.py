@@ -22,6 +22,7 @@ FILES = st.lists(
 
 
 @given(FILES, st.sets(st.sampled_from([letter * 64 for letter in "abcde"])))
+@pytest.mark.slow
 def test_the_oldest_goes_first_and_what_is_needed_stays(
     files: list[ContentFile], pinned: set[str]
 ) -> None:
@@ -35,6 +36,7 @@ def test_the_oldest_goes_first_and_what_is_needed_stays(
 
 
 @given(st.lists(st.tuples(st.sampled_from("pun"), st.sampled_from("abc"), st.floats(0, PINNED))))
+@pytest.mark.slow
 def test_a_pin_ends_after_its_time_and_not_before(
     events: list[tuple[str, str, float]],
 ) -> None:

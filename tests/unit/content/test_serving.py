@@ -20,6 +20,7 @@ EVENTS = st.lists(
 
 
 @given(EVENTS, st.sets(st.integers(1, 40)))
+@pytest.mark.slow
 def test_all_pullers_that_take_get_everything_whatever_the_others_do(
     events: list[tuple[str, int, int]], stopped: set[int]
 ) -> None:

@@ -78,6 +78,7 @@ deeds = st.lists(
 
 
 @given(deeds)
+@pytest.mark.slow
 def test_what_has_a_name_stays_and_the_bound_holds(
     done: list[tuple[str, str, bytes, bool]],
 ) -> None:
@@ -118,6 +119,7 @@ def test_what_has_a_name_stays_and_the_bound_holds(
 
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 100)), max_size=30))
+@pytest.mark.slow
 def test_pieces_in_any_order_make_the_content_or_are_refused(
     pieces: list[tuple[int, int]],
 ) -> None:
@@ -138,6 +140,7 @@ def test_pieces_in_any_order_make_the_content_or_are_refused(
         store.close()
 
 
+@pytest.mark.slow
 def test_a_second_time_nothing_is_missing_and_the_rest_after_a_kill(
     store: StageStore, tmp_path: Path
 ) -> None:
@@ -290,6 +293,7 @@ def test_a_folder_of_somebody_else_is_refused(store: StageStore) -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 4])
+@pytest.mark.slow
 def test_a_folder_is_there_as_a_whole_or_not_at_all_when_the_daemon_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:

@@ -147,6 +147,7 @@ def open_folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_a_user_other_than_root_can_make_room(open_folder: Path) -> None:
     """Whole content is read-only; to lock it exclusively it must be opened for writing."""
     child = os.fork()

@@ -91,6 +91,7 @@ def test_a_python_that_the_user_cannot_read_is_named(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root begins processes as others")
 @pytest.mark.row("C3-AGENT")
+@pytest.mark.slow
 def test_a_process_is_wholly_theirs() -> None:
     source = (
         "python3 -c 'import os, json; u = os.umask(0); "

@@ -173,6 +173,7 @@ def packages(tmp_path: Path) -> Path:
 
 
 @pytest.mark.row("A-CODE-3")
+@pytest.mark.slow
 def test_another_machine_gets_this_sapwood_and_its_own_libraries(packages: Path) -> None:
     folder = folder_for(OTHER, ("/nowhere", str(packages)))
     assert folder == packages

@@ -17,6 +17,7 @@ HostNames = list[tuple[str, str, str, str]]
 
 
 @given(names)
+@pytest.mark.slow
 def test_what_is_folded_names_the_same_hosts(parts: HostNames) -> None:
     hosts = ["h" + "".join(part) for part in parts]
     folded = fold_hosts(hosts)
@@ -24,6 +25,7 @@ def test_what_is_folded_names_the_same_hosts(parts: HostNames) -> None:
 
 
 @given(names)
+@pytest.mark.slow
 def test_folding_again_changes_nothing(parts: HostNames) -> None:
     folded = fold_hosts("h" + "".join(part) for part in parts)
     assert fold_hosts(expand_hosts(folded)) == folded

@@ -54,6 +54,7 @@ def test_returns_stay_in_a_stream_of_one_node() -> None:
 
 
 @given(st.text(), st.integers(1, 5))
+@pytest.mark.slow
 def test_pieces_are_as_the_whole(text: str, size: int) -> None:
     data = text.encode("utf-8", "surrogatepass")
     stream, whole = TerminalFilter(colours=True), TerminalFilter(colours=True)
@@ -62,6 +63,7 @@ def test_pieces_are_as_the_whole(text: str, size: int) -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cc", "Cs", "Cf"])))
+@pytest.mark.slow
 def test_plain_text_is_not_changed(text: str) -> None:
     assert printable(text) == text
     assert all(unicodedata.category(one) != "Cc" for one in printable(text))

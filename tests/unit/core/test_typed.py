@@ -44,6 +44,7 @@ for number in range(100):
         "lambda kind: typed.unpacker(kind)(msgspec.msgpack.encode({'b3': {'a4': 5}}))",
     ],
 )
+@pytest.mark.slow
 def test_threads_may_read_a_type_for_the_first_time_at_once(read: str) -> None:
     # In a separate process: without the lock it ends with a segmentation fault.
     code = MANY_THREADS.replace("HOW", f"({read})")

@@ -36,6 +36,7 @@ def test_values_are_those_of_the_column(column: Any, cut: tuple[int, int]) -> No
     np.testing.assert_array_equal(found, np.array(wanted, found.dtype).reshape(found.shape))
 
 
+@pytest.mark.slow
 def test_reading_imports_no_pandas(tmp_path: Path) -> None:
     """It takes a second or more, and tens of MiB, in the process of each agent."""
     file = tmp_path / "x.parquet"

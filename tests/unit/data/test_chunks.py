@@ -12,6 +12,7 @@ chunk_sizes = st.none() | st.integers(1, 5000)
 
 
 @given(starts, lengths, parts_counts, chunk_sizes)
+@pytest.mark.slow
 def test_the_parts_are_exactly_the_items_in_order(
     start: int, length: int, parts: int, chunk: int | None
 ) -> None:

@@ -46,6 +46,7 @@ def test_publishing_copies_nothing_more(fields: list[str] | None) -> None:
         assert np.frombuffer(blocks.view(ref.place.memory)).tolist() == [11, 12]
 
 
+@pytest.mark.slow
 def test_the_memory_is_free_when_nothing_holds_the_data() -> None:
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names suffice

@@ -80,6 +80,7 @@ def test_items_outside_the_dataset_are_refused(start: int, stop: int) -> None:
         published.ref(start, stop)
 
 
+@pytest.mark.slow
 def test_a_closed_dataset_gives_no_references_and_holds_no_descriptor() -> None:
     gc.collect()  # what other tests have left may have files open
     before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names only

@@ -26,6 +26,7 @@ from sapwood.data.slice import FieldRef, FilePlace, MemoryPlace, SliceRef
     st.integers(1, 6),
     st.none() | st.integers(1, 5),
 )
+@pytest.mark.slow
 def test_the_slices_together_are_the_array(
     array: np.ndarray[Any, Any], parts: int, chunk: int | None
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_block_is_mapped_once() -> None:
     assert len(blocks._maps) == 1
 
 
+@pytest.mark.slow
 def test_a_slice_of_a_file_gives_its_descriptor_back(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(5000.0))
     with load(tmp_path / "a.npy").publish() as published:
@@ -153,6 +155,7 @@ def test_malformed_references_are_refused(tmp_path: Path) -> None:
             open_slice(ref, blocks)
 
 
+@pytest.mark.slow
 def test_the_module_that_agents_load_is_light() -> None:
     code = (
         "import sys; before = set(sys.modules)\n"  # a .pth file may have brought some in

@@ -64,6 +64,7 @@ def test_a_pattern_chooses_files(folder: Path) -> None:
 
 @settings(max_examples=12)
 @given(cuts=st.lists(st.integers(0, 60), max_size=6))
+@pytest.mark.slow
 def test_rows_between_any_cuts_are_all_rows_once(folder: Path, cuts: list[int]) -> None:
     data = load(folder, fields=("a", "w"))
     borders = [0, *sorted(cuts), 60]

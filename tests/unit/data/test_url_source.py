@@ -151,6 +151,7 @@ def test_rows_come_by_http_and_by_redirections(server: Server, name: str, before
 
 
 @pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY"])
+@pytest.mark.slow
 def test_a_proxy_of_the_environment_is_used(
     server: Server, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
@@ -179,6 +180,7 @@ def test_only_the_parts_that_are_wanted_are_read(server: Server) -> None:
 
 
 @pytest.mark.parametrize("how", ["500", "cut", "stall", "whole"])
+@pytest.mark.slow
 def test_what_passes_is_asked_for_again(server: Server, how: str) -> None:
     data = load(server.url("/a.parquet"), fields=["a"])
     server.how, server.fail = how, 2
@@ -194,6 +196,7 @@ def test_what_passes_is_asked_for_again(server: Server, how: str) -> None:
         ("stall", r"it said nothing for 0.3 s \(4 attempts\)"),
     ],
 )
+@pytest.mark.slow
 def test_what_does_not_pass_is_told(server: Server, how: str, says: str) -> None:
     data = load(server.url("/a.parquet?key=secret"), fields=["a"])
     server.how, server.fail = how, 1000
@@ -214,6 +217,7 @@ def test_a_server_that_redirects_for_ever_is_told(server: Server) -> None:
 
 
 @pytest.mark.parametrize("size", ["same", "smaller"])
+@pytest.mark.slow
 def test_a_file_that_changes_is_no_data(server: Server, size: str) -> None:
     data = load(server.url("/a.parquet"), fields=["a"])
     data.rows(0, 1)

@@ -17,6 +17,7 @@ SOURCES = sorted(Path(sapwood.__file__).parent.rglob("*.py"))
 
 
 @pytest.mark.parametrize("options", [{}, {"site": False}, {"site": False, "variables": False}])
+@pytest.mark.slow
 def test_a_module_in_the_current_folder_is_not_imported(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -43,6 +44,7 @@ def commands_in(tree: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
+@pytest.mark.slow
 def test_no_other_module_makes_a_command_of_an_interpreter() -> None:
     assert list(commands_in(ast.parse("[sys.executable, '-c', 'pass']"))) == [1]
     found = [

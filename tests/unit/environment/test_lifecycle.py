@@ -45,6 +45,7 @@ def test_the_first_error_has_an_empty_story() -> None:
 
 
 @given(st.lists(st.sampled_from(State)))
+@pytest.mark.slow
 def test_only_the_table_decides(moves: list[State]) -> None:
     life = Lifecycle("x", VirtualClock())
     for after in moves:

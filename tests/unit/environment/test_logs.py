@@ -130,6 +130,7 @@ def test_every_component_has_its_own_levels(
     ]
 
 
+@pytest.mark.slow
 def test_fields_cannot_break_the_record(capsys: pytest.CaptureFixture[str]) -> None:
     with configure_logging(LogSettings()):
         logger("comm").warning("odd", name="n", args=1, msg="m", level="mine")
@@ -154,6 +155,7 @@ def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
         configure_logging(LogSettings(file=str(tmp_path / "file" / "log.jsonl")))
 
 
+@pytest.mark.slow
 def test_structlog_is_imported_with_the_first_message_only() -> None:
     code = (
         "import sys\n"

@@ -107,6 +107,7 @@ def test_a_forked_process_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     thread.join(PATIENCE)
 
 
+@pytest.mark.slow
 def test_a_second_wait_for_what_is_blocked_returns_at_once(
     writer: StandardErrorWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +158,7 @@ assert not stderr_writer.flush(0.1)
 """
 
 
+@pytest.mark.slow
 def test_a_process_ends_while_standard_error_is_blocked() -> None:
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with subprocess.Popen(

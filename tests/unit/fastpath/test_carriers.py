@@ -196,6 +196,7 @@ def test_a_signal_while_it_reads_leaves_the_connection_unknown(front: Front) -> 
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="the program openssl is missing")
+@pytest.mark.slow
 def test_keys_may_be_renewed_meanwhile(front: Front, tmp_path: Path) -> None:
     library, authority, context = front.library, trustme.CA(), ssl.create_default_context()
     chain, path = tmp_path / "child.pem", tmp_path / "child.sock"
@@ -273,6 +274,7 @@ class Fitful:
 
 @given(st.data(), st.lists(st.sampled_from([CREDIT, ALIVE, up(1), up(1, b"z" * 40_000)])))
 @settings(max_examples=200)
+@pytest.mark.slow
 def test_all_that_was_read_is_there(data: st.DataObject, frames: list[bytes]) -> None:
     front = Front()
     try:

@@ -88,6 +88,7 @@ def test_the_bell_is_heard_while_it_looks(front: Front) -> None:
     assert front.library.wait(OWNER, -1) == -1
 
 
+@pytest.mark.slow
 def test_a_signal_that_comes_while_it_looks_is_dealt_with(front: Front) -> None:
     class StruckError(Exception):
         pass
@@ -138,6 +139,7 @@ def sent(stream: int, wave: int, body: bytes, payload: bytes) -> bytes:
 
 @given(NUMBERS, NUMBERS, SIZES, st.integers(0, 9000))
 @settings(max_examples=200)
+@pytest.mark.slow
 def test_waves_are_sent_as_the_place_sends_them(
     stream: int, wave: int, body: int, payload: int
 ) -> None:

@@ -264,6 +264,7 @@ def test_one_who_has_lost_a_wave_does_not_end_that_of_another(front: Front) -> N
     assert library.commit(OWNER)
 
 
+@pytest.mark.slow
 def test_a_forked_process_has_nothing_armed(front: Front) -> None:
     child = os.fork()
     if not child:
@@ -293,6 +294,7 @@ def mangled(draw: st.DrawFn) -> bytes:
 
 @given(st.lists(mangled(), min_size=3, max_size=3))
 @settings(max_examples=100)
+@pytest.mark.slow
 def test_no_byte_is_lost_whatever_a_child_sends(pieces: list[bytes]) -> None:
     front = Front()
     try:

@@ -198,6 +198,7 @@ def test_waves_whose_numbers_get_longer(make_waves: MakeWaves, first: int) -> No
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("children", [1, 3])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_results_stay_as_they_are(
     make_waves: MakeWaves, kind: str, children: int, *, shared: bool
 ) -> None:

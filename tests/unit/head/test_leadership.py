@@ -132,6 +132,7 @@ def until(condition: Callable[[], object]) -> None:
         threading.Event().wait(0.02)
 
 
+@pytest.mark.slow
 def test_the_first_head_serves_and_another_stands_by(heads: Heads) -> None:
     first, second = heads.leading("h1:1"), heads.begin("h2:2")
     told: list[str] = []
@@ -189,6 +190,7 @@ def test_a_condition_of_its_own_is_told_from_a_lost_lease(heads: Heads) -> None:
     assert first.serves
 
 
+@pytest.mark.slow
 def test_a_head_whose_key_somebody_deletes_serves_no_more(heads: Heads) -> None:
     first = heads.leading("h1:1")
     heads.store.delete(LEADER)
@@ -231,6 +233,7 @@ def test_a_head_whose_write_was_not_answered_serves(heads: Heads) -> None:
     assert heads.store.unanswered == []
 
 
+@pytest.mark.slow
 def test_a_lease_that_ends_while_the_store_is_away_is_replaced_when_it_is_back(
     heads: Heads,
 ) -> None:

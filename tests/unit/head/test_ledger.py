@@ -91,6 +91,7 @@ MANY = [f"n{number}" for number in range(3, 40)]
         limit=st.integers(1, 50),
     )
 )
+@pytest.mark.slow
 def test_questions_find_what_fits_and_nothing_else(
     filled: tuple[Ledger, list[LedgerEvent]], query: EventQuery
 ) -> None:
@@ -144,6 +145,7 @@ def test_the_newest_are_kept(tmp_path: Path, made: Callable[..., Ledger]) -> Non
     assert [one.number for one in ledger.find(EventQuery())] == list(range(242, 252))
 
 
+@pytest.mark.slow
 def test_a_file_that_may_not_grow_any_more_loses_its_oldest_events(
     tmp_path: Path, made: Callable[..., Ledger]
 ) -> None:
@@ -260,6 +262,7 @@ print("kept")
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_for_a_while_loses_nothing(tmp_path: Path) -> None:
     mounted = f'mount -t tmpfs -o size=4m none "{tmp_path}" && exec "$0" -c "$1" "{tmp_path}"'
     command = ["unshare", "--mount", "sh", "-c", mounted, sys.executable, FULL]

@@ -140,6 +140,7 @@ def test_a_head_that_is_silent_can_be_left(served: Served) -> None:
         client.close()
 
 
+@pytest.mark.slow
 def test_an_answer_that_cannot_be_written_becomes_an_error(client: ServiceClient) -> None:
     with pytest.raises(SapwoodError, match="cannot be written"):
         client.call_within(PATIENCE, Echo.odd)

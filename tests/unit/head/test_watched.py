@@ -50,6 +50,7 @@ STUBBORN = (
 )
 
 
+@pytest.mark.slow
 def test_processes_end_at_the_same_time_within_one_deadline() -> None:
     thread = LoopThread("test")
     thread.start()

@@ -177,6 +177,7 @@ def content(head: MadeUpHead, host: int, name: str) -> bytes:
     st.sets(st.integers(1, 50)),
     st.integers(1, 5),
 )
+@pytest.mark.slow
 def test_each_node_has_a_source_that_leads_to_one_that_has_it(
     wanting: list[int], having: set[int], leaves: set[int], fan_out: int
 ) -> None:
@@ -377,6 +378,7 @@ def test_each_kind_of_nodes_gets_packages_of_its_own_once(
     ]
 
 
+@pytest.mark.slow
 def test_an_environment_takes_no_name_of_something_else(
     head: MadeUpHead, lock: Path, cache: BuildCache, large: Path
 ) -> None:

@@ -33,6 +33,7 @@ def test_there_are_scenarios() -> None:
     assert len(MACHINES) >= 25
 
 
+@pytest.mark.slow
 def test_only_the_life_cycles_advance_records() -> None:
     """Whatever else starts, watches or ends processes and machines gives a core an event."""
     folder = FOLDER.parents[3] / "src" / "sapwood"

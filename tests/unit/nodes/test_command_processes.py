@@ -56,6 +56,7 @@ def head() -> Iterator[Head]:
         yield made
 
 
+@pytest.mark.slow
 def test_a_command_is_read_only_while_there_is_room(head: Head) -> None:
     head.order("yes", window=3)
     head.run(PATIENCE, lambda: len(head.output) == 3)
@@ -69,6 +70,7 @@ def test_a_command_is_read_only_while_there_is_room(head: Head) -> None:
     assert all(len(output.data) <= CHUNK for output, _ in head.output)
 
 
+@pytest.mark.slow
 def test_the_end_is_told_when_all_output_was_taken(head: Head) -> None:
     head.order("sh", "-c", "echo 1; echo 2 >&2; exit 5", window=2)
     head.run(PATIENCE, lambda: len(head.output) == 2)
@@ -90,6 +92,7 @@ def test_a_command_that_is_cancelled_ends_with_its_output_untaken(head: Head) ->
     assert head.ends == [messages.CommandEnded(1, -9)]
 
 
+@pytest.mark.slow
 def test_a_command_that_leaves_a_writer_behind_ends(head: Head) -> None:
     head.order("sh", "-c", "while :; do echo x; sleep 0.05; done & exit 0", window=2)
 
@@ -102,6 +105,7 @@ def test_a_command_that_leaves_a_writer_behind_ends(head: Head) -> None:
     assert head.ends == [messages.CommandEnded(1, 0)]
 
 
+@pytest.mark.slow
 def test_a_writer_left_behind_that_is_held_up_ends_after_a_signal(head: Head) -> None:
     head.order("sh", "-c", "trap 'exit 3' TERM; (trap '' TERM; yes) & wait", window=1)
     head.run(PATIENCE, lambda: bool(head.output))

@@ -109,6 +109,7 @@ def announced() -> Iterator[Announcement]:
     made.close()
 
 
+@pytest.mark.slow
 def test_who_asks_hears_of_it_until_it_is_taken_back(announced: Announcement) -> None:
     assert announced.made.wait(20.0), announced.error
 

@@ -78,6 +78,7 @@ def test_what_fits_the_other_python_is_fetched_once_and_kept(
 
 
 @pytest.mark.usefixtures("installer")
+@pytest.mark.slow
 def test_wheels_for_a_newer_c_library_are_not_taken(
     wheels: Path, libraries: FetchedLibraries
 ) -> None:

@@ -37,6 +37,7 @@ def test_it_is_gone_although_the_process_that_removes_it_was_killed(folders: Pat
     assert list(folders.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_it_is_gone_when_its_daemon_is_killed(folders: Path) -> None:
     text = (
         "import sys; from sapwood.nodes.head_way import HeadWay\n"

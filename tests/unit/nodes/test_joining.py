@@ -140,6 +140,7 @@ def test_a_machine_tries_all_addresses(head: Head) -> None:
     assert joined.address == head.address
 
 
+@pytest.mark.slow
 def test_a_head_that_hangs_does_not_keep_a_machine_from_the_next(head: Head) -> None:
     """It accepts connections, as its machine does that for it, and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as hanging:
@@ -150,6 +151,7 @@ def test_a_head_that_hangs_does_not_keep_a_machine_from_the_next(head: Head) -> 
         assert time.monotonic() - begun < joining.MAX_ATTEMPT / 2
 
 
+@pytest.mark.slow
 def test_a_store_that_is_away_is_no_reason_to_stay_away(
     head: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +168,7 @@ def test_a_store_that_is_away_is_no_reason_to_stay_away(
     assert join(head.tokens.create(slot=1), [head.address], PATIENCE).answer.rank == 1
 
 
+@pytest.mark.slow
 def test_nobody_there_is_told_with_each_address() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         closed = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -209,6 +212,7 @@ def test_a_machine_joins_through_a_unix_socket(head: Head, tmp_path: Path) -> No
 # --- several addresses side by side -----------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_first_that_answers_is_taken_and_joined_over_the_same_connection(head: Head) -> None:
     with closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as full:
         silent = f"127.0.0.1:{full.getsockname()[1]}"
@@ -312,6 +316,7 @@ DEEP = b"\x91" * 60_000
         "greeting",
     ],
 )
+@pytest.mark.slow
 def test_what_is_no_request_is_refused_and_the_next_machine_joins(head: Head, body: bytes) -> None:
     with connected(head) as secure:
         hear(secure)
@@ -323,6 +328,7 @@ def test_what_is_no_request_is_refused_and_the_next_machine_joins(head: Head, bo
 
 
 @pytest.mark.parametrize("size", [MAX_REQUEST + 1, 2**32 - 1])
+@pytest.mark.slow
 def test_a_request_that_is_too_large_is_cut_off(head: Head, size: int) -> None:
     with connected(head) as secure:
         hear(secure)
@@ -360,6 +366,7 @@ def test_half_a_request_is_forgotten_with_its_connection(head: Head) -> None:
     assert not head.admitted
 
 
+@pytest.mark.slow
 def test_who_says_nothing_is_cut_off_in_time(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joining, "PATIENCE", 0.2)
     with connected(head) as secure:
@@ -368,6 +375,7 @@ def test_who_says_nothing_is_cut_off_in_time(head: Head, monkeypatch: pytest.Mon
     until(lambda: not head.joining())
 
 
+@pytest.mark.slow
 def test_more_than_may_join_at_once_are_asked_to_try_again(
     head: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,6 +401,7 @@ def test_more_than_may_join_at_once_are_asked_to_try_again(
     assert len(late) == 1, "it did not try again"
 
 
+@pytest.mark.slow
 def test_those_that_ask_for_nothing_keep_out_nobody(
     head: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -569,6 +578,7 @@ def test_the_secret_is_never_sent_to_another_head(
     ],
     ids=["refusal", "no certificate", "empty", "too much", "garbage", "no UTF-8"],
 )
+@pytest.mark.slow
 def test_what_a_head_may_not_say_first_ends_the_attempt(
     fake: MakeFake, authority: Authority, said: bytes
 ) -> None:
@@ -580,6 +590,7 @@ def test_what_a_head_may_not_say_first_ends_the_attempt(
     assert middle.heard == b""
 
 
+@pytest.mark.slow
 def test_a_head_that_drips_does_not_hold_a_machine_for_ever(
     fake: MakeFake, authority: Authority
 ) -> None:

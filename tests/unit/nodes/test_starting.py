@@ -297,6 +297,7 @@ else:
         (("python3=3.99.1",), "python3"),
     ],
 )
+@pytest.mark.slow
 def test_a_python_of_the_same_minor_version_is_taken_or_else_the_newest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: Sequence[str], taken: str
 ) -> None:
@@ -466,6 +467,7 @@ def test_a_mistake_of_a_launcher_is_that_of_its_machine(start: Start) -> None:
         ("pypy311-pp73-x86_64-linux-gnu", "not an ordinary build of CPython"),
     ],
 )
+@pytest.mark.slow
 def test_a_machine_whose_python_does_not_fit_is_named_with_what_to_do(
     start: Start, runtime: Runtime, monkeypatch: pytest.MonkeyPatch, abi: str, reason: str
 ) -> None:
@@ -510,6 +512,7 @@ def test_a_machine_that_reaches_the_head_by_no_address_is_led_there(
     assert len(launcher.settled) == 1
 
 
+@pytest.mark.slow
 def test_a_machine_that_cannot_be_led_to_the_head_is_named_with_the_cause(
     start: Start, runtime: Runtime
 ) -> None:
@@ -551,6 +554,7 @@ def test_what_login_scripts_print_disturbs_nobody(start: Start) -> None:
     ],
     ids=["exit", "message", "killed", "no folder", "hangs without output"],
 )
+@pytest.mark.slow
 def test_why_a_machine_does_not_come_is_told(start: Start, before: str, reason: str) -> None:
     one = start(before)
     one.spawn()
@@ -613,6 +617,7 @@ def test_a_machine_that_hangs_holds_nobody_when_all_end(start: Start, hangs: str
     assert not one.trouble, "the end of a cluster is not a fault"
 
 
+@pytest.mark.slow
 def test_a_new_attempt_cuts_the_one_before(start: Start, tmp_path: Path) -> None:
     one = start(f"test -e {tmp_path}/twice || {{ touch {tmp_path}/twice; exec sleep 600; }}")
     one.spawn()

@@ -50,6 +50,7 @@ def test_arrays_that_are_used_otherwise_do_not(body: str) -> None:
     assert "atomicAdd(" in text
 
 
+@pytest.mark.slow
 def test_what_others_may_change_at_once_does_not_wait() -> None:
     assert "sapwood_l_x" not in patched("atomicAdd(&x[0], 1);", "volatile int *x, int n")
 

@@ -37,6 +37,7 @@ CUT = "__syncthreads(); x[0] = 1;"
         ("int i = threadIdx.x; x[i] = y[i];", []),  # nothing is cut: one long loop
     ],
 )
+@pytest.mark.slow
 def test_what_is_asked_for(body: str, found: list[str] | int) -> None:
     names = asked(body)
     if isinstance(found, int):

@@ -151,6 +151,7 @@ SIGNS = {
 
 
 @given(st.integers(0, 1300), st.sampled_from(sorted(SIGNS)))
+@pytest.mark.slow
 def test_as_two_rounds_of_a_preprocessor_would(number: int, sign: str) -> None:
     text = f"#if __CUDA_ARCH__ {sign} {number}\na();\n#else\nb();\n#endif"
     device, host = ("a();" if SIGNS[sign](value, number) else "b();" for value in (700, 0))

@@ -84,6 +84,7 @@ _LINES = st.lists(
 
 @settings(max_examples=40, deadline=None)
 @given(_LINES)
+@pytest.mark.slow
 def test_it_agrees_with_a_compiler(lines: list[str]) -> None:
     text = "".join(f"{line}\nline{n}\n" for n, line in enumerate(lines))
     command = ["c++", "-x", "c++", "-E", "-P", "-w", "-"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +10,7 @@ TEXT = st.text("ab\n", max_size=40).map(str.encode)
 
 
 @given(TEXT, st.lists(st.integers(0, 40), max_size=8), st.text("xy", max_size=3))
+@pytest.mark.slow
 def test_every_line_keeps_its_number(data: bytes, places: list[int], text: str) -> None:
     edits = Edits(data)
     places = sorted({min(place, len(data)) for place in places})

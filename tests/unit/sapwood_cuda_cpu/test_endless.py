@@ -39,6 +39,7 @@ def test_a_loop_that_never_ends_is_kept(loop: str, becomes: str) -> None:
         "for (;;) { if (x[0]) return; }",
     ],
 )
+@pytest.mark.slow
 def test_other_loops_are_as_they_were(loop: str) -> None:
     assert KEPT not in patched(loop)
 

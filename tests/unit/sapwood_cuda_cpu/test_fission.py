@@ -28,6 +28,7 @@ def kernel(body: str, before: str = "") -> tuple[KernelMode, str]:
         "int v[2] = {n, 1}; __syncthreads(); x[0] = v[n & 1];",
     ],
 )
+@pytest.mark.slow
 def test_kernels_that_are_cut(body: str) -> None:
     mode, text = kernel(body)
     assert (mode.mode, mode.reason) == (Mode.BLOCK, "")
@@ -50,6 +51,7 @@ MEET = "__device__ int meet() { if (threadIdx.x) return 1; __syncthreads(); retu
         ("if (n) n = meet();", "meet waits for other threads (__syncthreads)"),
     ],
 )
+@pytest.mark.slow
 def test_kernels_that_need_a_stack_per_thread(body: str, reason: str) -> None:
     mode, text = kernel(body, MEET)
     assert mode.mode is Mode.FIBER

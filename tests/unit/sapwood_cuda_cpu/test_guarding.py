@@ -30,6 +30,7 @@ def guarded(code: str, **more: str) -> bool:
     ],
 )
 @pytest.mark.parametrize("cut", ["__syncthreads();", "if (threadIdx.x) __syncthreads();"])
+@pytest.mark.slow
 def test_shared_arrays(declaration: str, cut: str) -> None:
     body = f"{declaration}\n*(float *)s = 1; {cut} x[0] = *(float *)s;"
     code = f"__global__ void k(float *x) {{ {body} }}"
@@ -70,6 +71,7 @@ def test_what_is_left_of_shared_memory(declaration: str) -> None:
         "{} struct F {{ int f() {{ return s[0]; }} }}; if (x) __syncthreads(); *x = F().f();",
     ],
 )
+@pytest.mark.slow
 def test_no_reference_is_copied_into_lambdas_or_jumped_over(body: str) -> None:
     code = f"__global__ void k(int *x) {{ {body.format('__shared__ int s[4];')} }}"
     assert "auto &s =" not in patched(code)

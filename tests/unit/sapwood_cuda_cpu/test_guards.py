@@ -22,6 +22,7 @@ INDEX = "blockIdx.x * blockDim.x + threadIdx.x"
     "condition",
     ["i < n && i >= 0", "i * 2 + m > n", "n - i > 0", "-i < n", "i < n / 2", "i < n / blockDim.x"],
 )
+@pytest.mark.slow
 def test_sums_and_products_are_bounded(condition: str) -> None:
     text = cut(f"int i = {INDEX}; if ({condition}) {{ x[i] = 1; }} else x[i] = 2;")
     assert "const bool sapwood_g1" in text
@@ -42,6 +43,7 @@ def test_sums_and_products_are_bounded(condition: str) -> None:
         "x[i] < n",
     ],
 )
+@pytest.mark.slow
 def test_what_is_no_sum_or_product_is_asked_thread_by_thread(condition: str) -> None:
     text = cut(f"int i = {INDEX}; if ({condition}) {{ x[i] = 1; }} else x[i] = 2;")
     assert "sapwood_g1" not in text

@@ -39,6 +39,7 @@ def kept(kind: str, sides: str) -> str:
         ("j != n && i < m", [f"{ROW}((j) != (n)))", kept("below", "i, m")]),
     ],
 )
+@pytest.mark.slow
 def test_a_condition_at_the_end_of_a_part_says_how_far_its_loop_goes(
     condition: str, expected: list[str]
 ) -> None:
@@ -86,6 +87,7 @@ def test_what_stands_behind_what_is_not_known_is_asked_thread_by_thread() -> Non
         "if (n < m) x[i] = 1;",  # decided by the compiler
     ],
 )
+@pytest.mark.slow
 def test_other_conditions_are_no_limits(body: str) -> None:
     text = cut(INDICES + body)
     assert "first_run" not in text

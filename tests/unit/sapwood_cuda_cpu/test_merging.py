@@ -28,6 +28,7 @@ def view(body: str, before: str = "") -> str:
         (f"{I} atomicAdd(x + blockIdx.y, i);", "merged_view(false)"),
     ],
 )
+@pytest.mark.slow
 def test_merged(body: str, wanted: str) -> None:
     assert view(body) == wanted
 
@@ -46,6 +47,7 @@ def test_merged(body: str, wanted: str) -> None:
         "x[PLACE] = 1;",
     ],
 )
+@pytest.mark.slow
 def test_not_merged(body: str) -> None:
     before = "#define PLACE threadIdx.x\n__device__ int where() { return blockIdx.x; }\n"
     assert view(body, before) == "view()"

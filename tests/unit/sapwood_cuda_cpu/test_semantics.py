@@ -68,6 +68,7 @@ def effects(body: str) -> CallEffect:
         ('printf("a")', CallEffect.WRITES),
     ],
 )
+@pytest.mark.slow
 def test_what_calls_do(expression: str, effect: CallEffect) -> None:
     assert effects(expression) & effect == effect
     assert (
@@ -93,6 +94,7 @@ def test_what_calls_do(expression: str, effect: CallEffect) -> None:
         ("auto v = [=] { return n; };", Kind.RECORD),
     ],
 )
+@pytest.mark.slow
 def test_what_variables_are(declaration: str, kind: Kind) -> None:
     variables = meaning(declaration).variables
     assert [each.name for each in variables] == ["x", "n", "p", "v"]
@@ -120,6 +122,7 @@ def test_what_variables_are(declaration: str, kind: Kind) -> None:
         ("if (n) return;", set()),
     ],
 )
+@pytest.mark.slow
 def test_who_is_changed(statement: str, changed: set[str]) -> None:
     assert set(meaning(statement).changes) == changed
 
@@ -180,6 +183,7 @@ def test_without_libclang_kernels_have_stacks(monkeypatch: pytest.MonkeyPatch) -
         ("x[0] = missing;", "use of undeclared identifier 'missing'"),
     ],
 )
+@pytest.mark.slow
 def test_what_is_not_resolved_has_stacks(body: str, reason: str) -> None:
     code = f"{HEAD}struct Plain2 {{ int a, b; }};\n"
     code += f"__global__ void k(int *x, int n, Plain p) {{ {body} }}"

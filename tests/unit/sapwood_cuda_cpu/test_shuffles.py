@@ -90,18 +90,21 @@ def test_what_all_threads_come_to_is_cut(body: str) -> None:
         "bool c = true; while (__syncthreads_or(c)) c = x[threadIdx.x] > n;",
     ],
 )
+@pytest.mark.slow
 def test_what_may_not_be_so_keeps_its_stacks(body: str) -> None:
     mode, _, text = patched(body)
     assert mode is Mode.FIBER
     assert "sapwood_e" not in text
 
 
+@pytest.mark.slow
 def test_a_condition_that_lanes_must_share_is_watched() -> None:
     body = "float v = x[0]; if (threadIdx.x < 16) v = warp_sum(v); x[0] = v;"
     assert "require_lanes" in patched(body + " __syncthreads(); x[1] = 1;")[2]
     assert "require_lanes" not in patched(body)[2]
 
 
+@pytest.mark.slow
 def test_lanes_that_exchange_with_one_neighbour_are_decided_for_the_block() -> None:
     loop = "for (int m = 16; m > 0; m /= 2) v += __shfl_xor_sync(~0u, v, m); x[0] = v;"
     text = patched(f"float v = x[threadIdx.x]; {loop}")[2]
@@ -111,6 +114,7 @@ def test_lanes_that_exchange_with_one_neighbour_are_decided_for_the_block() -> N
     assert "is_one_lane" not in patched(f"float v = x[threadIdx.x]; {own}")[2]
 
 
+@pytest.mark.slow
 def test_an_exchange_is_cleared_behind_the_threads_where_all_of_them_write() -> None:
     body = "float v = x[threadIdx.x]; v += __shfl_down_sync(~0u, v, 1); x[threadIdx.x] = v;"
     assert "clear_exchange_end(sapwood_e" in patched(body)[2]

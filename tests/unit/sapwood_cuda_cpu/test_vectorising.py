@@ -34,6 +34,7 @@ def test_long_sums_stay_loops_where_threads_are_not_vectorised(bound: str) -> No
         "for (int j = 0; j < DIMS; j++) x[j] += 1;",
     ],
 )
+@pytest.mark.slow
 def test_other_loops_are_the_compilers(body: str) -> None:
     assert "SAPWOOD_ROLLED" not in patched(body)
 

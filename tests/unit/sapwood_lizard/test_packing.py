@@ -44,11 +44,13 @@ def same(a: Any, b: Any) -> bool:
 
 
 @given(JSON)
+@pytest.mark.slow
 def test_values_come_back_with_their_types(value: Any) -> None:
     assert same(unpack_value(travelled(pack_value(value))), value)
 
 
 @given(JSON)
+@pytest.mark.slow
 def test_texts_come_back(value: Any) -> None:
     text = b64_json_enc({"n": 1, "dynamic": b64_json_enc(value)})
     found = b64_json_dec(unpack_text(travelled(pack_text(text))))

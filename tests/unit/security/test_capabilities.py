@@ -79,6 +79,7 @@ def everything(rights: Rights) -> set[tuple[str, str, str, float]]:
 
 
 @given(st.lists(caveats, min_size=1, max_size=4))
+@pytest.mark.slow
 def test_no_block_widens_what_the_blocks_before_it_allow(blocks: list[Caveats]) -> None:
     credential = issued()
     before = everything(rights_of(credential.chain, ISSUER.public))
@@ -95,6 +96,7 @@ def test_no_block_widens_what_the_blocks_before_it_allow(blocks: list[Caveats]) 
 
 
 @given(st.integers(min_value=0), st.sampled_from([0, 1, 2]))
+@pytest.mark.slow
 def test_a_flipped_bit_is_refused(position: int, blocks: int) -> None:
     credential = issued()
     for _ in range(blocks):

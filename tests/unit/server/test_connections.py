@@ -164,6 +164,7 @@ def test_refuses_large_header() -> None:
     assert "headers are too long" in serve(test).refused[0]
 
 
+@pytest.mark.slow
 def test_ends_slow_header() -> None:
     async def test(served: Served) -> None:
         answer = await served.ask(b"GET / HTTP/1.1\r\nhost: here\r\n")
@@ -172,6 +173,7 @@ def test_ends_slow_header() -> None:
     assert serve(test, header_seconds=0.1).refused == ["the headers of its request do not come"]
 
 
+@pytest.mark.slow
 def test_ends_slow_body() -> None:
     async def test(served: Served) -> None:
         assert await served.ask(post(b"a", "content-length: 3")) == b""
@@ -180,6 +182,7 @@ def test_ends_slow_body() -> None:
     assert refused == ["the body of its request does not come"]
 
 
+@pytest.mark.slow
 def test_ends_idle_connection() -> None:
     async def test(served: Served) -> None:
         reader, writer = await served.open()
@@ -189,6 +192,7 @@ def test_ends_idle_connection() -> None:
     assert serve(test, idle_seconds=0.1).refused == []
 
 
+@pytest.mark.slow
 def test_ends_client_that_does_not_read() -> None:
     async def test(served: Served) -> None:
         _, writer = await served.open()

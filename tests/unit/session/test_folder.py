@@ -79,6 +79,7 @@ def _made_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, alive: 
 
 
 @pytest.mark.row("C1-BOOT-1")
+@pytest.mark.slow
 def test_what_killed_processes_have_left_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +93,7 @@ def test_what_killed_processes_have_left_is_removed(
     assert not left.exists()
 
 
+@pytest.mark.slow
 def test_what_others_have_put_there_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left = _made_by_another(tmp_path, monkeypatch, alive=False)
     (left / "file").touch()
@@ -99,6 +101,7 @@ def test_what_others_have_put_there_stays(tmp_path: Path, monkeypatch: pytest.Mo
     assert left.exists()
 
 
+@pytest.mark.slow
 def test_folders_of_those_that_live_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = _made_by_another(tmp_path, monkeypatch, alive=True)
     other = int(made.name.removeprefix(SOCKET_FOLDER)[:6], 16)

@@ -174,6 +174,7 @@ def invite(root: Root, client: ServedClient, lifetime: float) -> Any:
     return root.server.calls.answer(client, call).result(10)
 
 
+@pytest.mark.slow
 def test_an_invitation_ends_with_the_credential_of_who_invites() -> None:
     root = Root()
     allowed = Allowed(frozenset({ClientRole.OWNER}), 1060.0, ("aa", "bb"))

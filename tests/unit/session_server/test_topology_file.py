@@ -45,6 +45,7 @@ def trees(draw: st.DrawFn) -> Tree:
 
 
 @given(st.one_of(trees(), st.builds(knomial, st.integers(1, 40), st.integers(2, 4))))
+@pytest.mark.slow
 def test_what_is_written_is_read_as_it_was(tree: Tree) -> None:
     assert parse_topology(written(tree)) == tree
 

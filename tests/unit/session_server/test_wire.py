@@ -69,6 +69,7 @@ def test_hostile_messages_of_each_kind_are_a_protocol_error(kinds: dict[int, typ
                 wire.WireReader(kinds).feed(frame)
 
 
+@pytest.mark.slow
 def test_too_much_at_once() -> None:
     with pytest.raises(ProtocolError, match="over the limit"):
         wire.WireReader(wire.TO_SERVER).feed(

@@ -42,6 +42,7 @@ def test_a_folder_is_a_store_in_sqlite(tmp_path: Path, form: Callable[[Path], st
         ("etcd://" + ",".join(f"n{n}" for n in range(40)), "more than 32"),
     ],
 )
+@pytest.mark.slow
 def test_anything_else_is_refused_with_what_would_do(address: str, says: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         open_store(address)

@@ -193,6 +193,7 @@ async def numbers(told: AsyncIterator[live.Message], count: int) -> list[int]:
 @pytest.mark.parametrize(
     ("after", "first"), [(None, [1, 3, 4, 5]), (0, [5]), (1, [3, 4, 5]), (4, [5])]
 )
+@pytest.mark.slow
 def test_events_begin_where_a_viewer_was(
     monkeypatch: pytest.MonkeyPatch, after: int | None, first: list[int]
 ) -> None:

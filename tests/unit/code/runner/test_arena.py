@@ -92,6 +92,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 @pytest.mark.parametrize("beside", [-1, PAGE, 3 * PAGE, 3 * PAGE + 5000])
+@pytest.mark.slow
 def test_a_write_beside_an_array_ends_the_process(beside: int) -> None:
     arena = made(3 * PAGE)
     assert arena.allocate(PAGE) == 0
@@ -100,6 +101,7 @@ def test_a_write_beside_an_array_ends_the_process(beside: int) -> None:
     assert writes(arena, beside) == signal.SIGSEGV
 
 
+@pytest.mark.slow
 def test_a_large_array_lies_where_huge_pages_can_and_before_a_guard() -> None:
     arena = made(2 * HUGE_PAGE + 2 * PAGE)
     assert arena.address % HUGE_PAGE == 0

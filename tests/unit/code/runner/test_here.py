@@ -16,6 +16,7 @@ def test_outside_of_a_runner_it_is_an_error_that_says_so() -> None:
         sapwood.here()
 
 
+@pytest.mark.slow
 def test_a_fork_of_a_runner_may_not_ask(bench: Any) -> None:
     def ask() -> bytes:
         here = sapwood.here()

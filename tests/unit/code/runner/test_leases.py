@@ -76,6 +76,7 @@ def test_what_was_used_last_stays_open(adoption: LeasedResults) -> None:
 
 
 @given(st.lists(st.integers(0, 7), max_size=60))
+@pytest.mark.slow
 def test_what_is_read_stays_whatever_comes(order: list[int]) -> None:
     blocks: dict[int, SharedBlock] = {}
     read: deque[tuple[int, Payload]] = deque()

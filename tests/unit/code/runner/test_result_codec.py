@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -43,6 +44,7 @@ def filled(layout: dict[str, Any], value: int) -> dict[str, np.ndarray[Any, Any]
 
 
 @given(LAYOUTS, LAYOUTS)
+@pytest.mark.slow
 def test_what_is_like_the_last_result_becomes_the_same_bytes(
     one: dict[str, Any], other: dict[str, Any]
 ) -> None:

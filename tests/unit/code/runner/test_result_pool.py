@@ -62,6 +62,7 @@ SIZES = st.lists(st.sampled_from([3, LARGE, LARGE + 1000, 3 * LARGE]), min_size=
 
 
 @given(st.lists(st.tuples(SIZES, st.integers(-1, 2), st.booleans()), min_size=1, max_size=6))
+@pytest.mark.slow
 def test_any_results_in_turn_arrive_as_they_are(
     turns: list[tuple[list[int], int, bool]],
 ) -> None:
@@ -89,6 +90,7 @@ DOINGS = st.sampled_from(["return", "return", "return", "reverse", "copy", "fail
 
 
 @given(st.lists(st.tuples(st.sampled_from([3, LARGE, 2 * LARGE]), DOINGS, st.booleans())))
+@pytest.mark.slow
 def test_single_arrays_that_come_again_leave_alone_what_is_lent(
     turns: list[tuple[int, str, bool]],
 ) -> None:
@@ -152,6 +154,7 @@ def test_what_user_code_did_to_an_array_does_not_stay(pool: ResultPool) -> None:
         pool.take_back(inodes(parts))
 
 
+@pytest.mark.slow
 def test_free_memory_is_bounded(monkeypatch: pytest.MonkeyPatch, pool: ResultPool) -> None:
     monkeypatch.setattr(result_pool, "MAX_FREE_BYTES", 100 * 8 * LARGE)
     descriptors: list[int] = []

@@ -38,6 +38,7 @@ def echo(call: RpcCall) -> None:
     call.answer(call.body, call.payload)
 
 
+@pytest.mark.slow
 def test_user_code_knows_where_it_is(bench: Any, handlers: Handlers) -> None:
     def where() -> list[Any]:
         here = sapwood.here()

@@ -49,6 +49,7 @@ def alive(pid: int) -> bool:
 # --- results -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_call_returns_its_result(bench: Any) -> None:
     assert bench.call(pow, 2, 10) == 1024
     assert bench.host.state is runner_host.RunnerState.IDLE
@@ -90,6 +91,7 @@ def test_large_results_are_not_copied_and_their_memory_is_used_again(bench: Any)
     assert values.decode(second.body, second.payload.view)[0] == 2.0
 
 
+@pytest.mark.slow
 def test_a_result_that_somebody_reads_outlives_its_runner(bench: Any) -> None:
     outcome = bench.wait(bench.submit(lambda: np.full(2**17, 7.0)))
     bench.error(os.abort)
@@ -309,6 +311,7 @@ def test_a_call_that_crashes_by_itself_does_not_begin_again(
     assert len(begun(tmp_path)) == 1
 
 
+@pytest.mark.slow
 def test_a_call_that_may_begin_once_fails_when_its_runner_is_killed(
     bench: Any, tmp_path: Path
 ) -> None:
@@ -318,6 +321,7 @@ def test_a_call_that_may_begin_once_fails_when_its_runner_is_killed(
         bench.wait(future)
 
 
+@pytest.mark.slow
 def test_a_preparation_whose_runner_is_killed_happens_again(
     bench: Any, tmp_path: Path, preparation_of: Callable[..., Any]
 ) -> None:
@@ -343,6 +347,7 @@ def test_a_preparation_whose_runners_are_killed_each_time_fails_its_call(
         bench.wait(future)
 
 
+@pytest.mark.slow
 def test_a_call_that_no_runner_got_is_given_to_a_new_one(bench: Any, tmp_path: Path) -> None:
     """The last result of a runner and its end are there together, and another call waits."""
     known: set[int] = set()
@@ -373,6 +378,7 @@ def test_an_endless_loop_ends_at_its_time_limit(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("end", ["time limit", "cancelled", "closed"])
+@pytest.mark.slow
 def test_a_runner_that_its_host_ends_is_not_reported_as_lost(
     make_bench: MakeBench, reports: LostRunners, end: str
 ) -> None:
@@ -426,6 +432,7 @@ def test_memory_is_limited(make_bench: MakeBench) -> None:
     assert bench.call(lambda: len(bytearray(2**20))) == 2**20
 
 
+@pytest.mark.slow
 def test_a_kill_under_a_memory_limit_is_taken_for_one(make_bench: MakeBench) -> None:
     bench = make_bench(memory=2**30)
     assert isinstance(bench.error(crash, "SIGKILL"), MemoryLimitError)
@@ -502,6 +509,7 @@ def start_child(*, own_group: bool = False) -> int:
     return pid
 
 
+@pytest.mark.slow
 def test_children_of_user_code_end_with_their_runner(bench: Any) -> None:
     child = bench.call(start_child)
     assert alive(child)
@@ -531,6 +539,7 @@ def test_user_code_may_put_anything_in_place_of_its_output(bench: Any, instead: 
     assert bench.call(pow, 2, 2) == 4
 
 
+@pytest.mark.slow
 def test_a_child_that_holds_the_connection_does_not_keep_a_dead_runner(bench: Any) -> None:
     def fork_and_die() -> None:
         start_child()
@@ -604,6 +613,7 @@ def test_user_code_that_writes_to_its_runners_connection_ends_only_the_runner(
     assert not alive(pid)
 
 
+@pytest.mark.slow
 def test_what_is_written_between_two_calls_ends_the_runner_before_the_next(bench: Any) -> None:
     def write_later() -> int:
         import threading  # noqa: PLC0415 - in the runner
@@ -753,6 +763,7 @@ def test_a_runner_that_is_not_needed_goes_away(make_bench: MakeBench) -> None:
     assert bench.host.crashes == 0
 
 
+@pytest.mark.slow
 def test_a_runner_that_holds_something_open_or_works_stays(make_bench: MakeBench) -> None:
     bench = make_bench(idle=0.02)
     bench.host.prepare("run", Preparation("ready", plain.encode(None), None))

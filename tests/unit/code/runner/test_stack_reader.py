@@ -71,6 +71,7 @@ def functions(found: StackText) -> list[str]:
 
 
 @pytest.mark.parametrize("function", [endless, deadlocked, in_c, in_c_with_the_interpreter_held])
+@pytest.mark.slow
 def test_whatever_hangs_says_where(bench: Any, tmp_path: Path, function: Any) -> None:
     bench.submit(function, str(tmp_path / "there"))
     bench.until((tmp_path / "there").exists)
@@ -116,6 +117,7 @@ def test_a_stopped_runner_is_called_stopped_and_works_on(bench: Any, tmp_path: P
     assert stack_of(bench).state == ""
 
 
+@pytest.mark.slow
 def test_blocked_signals_are_silence(bench: Any, tmp_path: Path) -> None:
     bench.submit(blocks_all_signals, str(tmp_path / "there"))
     bench.until((tmp_path / "there").exists)
@@ -124,6 +126,7 @@ def test_blocked_signals_are_silence(bench: Any, tmp_path: Path) -> None:
     assert "did not write its stack within 1 s" in found.problem
 
 
+@pytest.mark.slow
 def test_no_signal_is_sent_to_a_runner_that_would_die_of_it(bench: Any, tmp_path: Path) -> None:
     future = bench.submit(without_handler, str(tmp_path / "there"))
     bench.until((tmp_path / "there").exists)
@@ -157,6 +160,7 @@ def test_a_stack_is_no_part_of_a_later_crash(bench: Any) -> None:
     assert error.details["backtrace"].count("most recent call first") == 1
 
 
+@pytest.mark.slow
 def test_a_call_that_is_killed_for_its_time_says_where_it_was(bench: Any) -> None:
     def inner() -> None:
         threading.Event().wait()
@@ -171,6 +175,7 @@ def test_a_call_that_is_killed_for_its_time_says_where_it_was(bench: Any) -> Non
     assert __file__ in lines[-1]
 
 
+@pytest.mark.slow
 def test_a_stopped_call_is_killed_for_its_time_too(bench: Any) -> None:
     def stop() -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -181,6 +186,7 @@ def test_a_stopped_call_is_killed_for_its_time_too(bench: Any) -> None:
     assert bench.call(pow, 2, 3) == 8
 
 
+@pytest.mark.slow
 def test_what_returns_only_when_its_stack_is_read_is_still_too_late(bench: Any) -> None:
     bench.call(pow, 2, 3)
     error = bench.error(signal.pause, time_limit=0.3)

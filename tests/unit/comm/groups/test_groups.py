@@ -293,6 +293,7 @@ def entering(without: int) -> tuple[SimulatedPeers, list[SimulatedPeer]]:
 @pytest.mark.row("C2-GROUP")
 @pytest.mark.parametrize("victims", [(11,), (14,), (14, 11), (9, 10, 11, 12, 13, 14)])
 @pytest.mark.parametrize("entered", [True, False])
+@pytest.mark.slow
 def test_a_group_whose_members_live_goes_on_without_junctions(
     victims: tuple[int, ...], entered: bool
 ) -> None:
@@ -310,6 +311,7 @@ def test_a_group_whose_members_live_goes_on_without_junctions(
     assert peers.leftovers() == 0
 
 
+@pytest.mark.slow
 def test_a_result_that_some_have_already_is_what_all_get() -> None:
     """A sum that is made again may differ in its last bits: it is not made again."""
     told = 0
@@ -371,6 +373,7 @@ def test_a_time_out_before_all_have_entered_names_who_has_not() -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 12))
+@pytest.mark.slow
 def test_whoever_gives_up_whenever_nobody_waits_for_ever(seed: int, agents: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - chance that can be repeated
     peers = SimulatedPeers(random_tree(agents, chance), seed)

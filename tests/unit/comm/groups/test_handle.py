@@ -107,6 +107,7 @@ class Wing:
     st.integers(8, 300),
     st.sampled_from(["f8", "f4", "i4"]),
 )
+@pytest.mark.slow
 def test_in_pieces_an_array_reduces_to_the_same(
     kind: str, shape: tuple[int, ...], piece: int, dtype: str
 ) -> None:

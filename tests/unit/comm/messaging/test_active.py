@@ -130,6 +130,7 @@ def error_of(answered: ev.Answered) -> SapwoodError:
 
 
 @given(shapes, seeds, st.data())
+@pytest.mark.slow
 def test_a_request_to_a_place_that_is_gone_is_answered_with_its_loss(
     tree: Tree, seed: int, data: st.DataObject
 ) -> None:
@@ -148,6 +149,7 @@ def test_a_request_to_a_place_that_is_gone_is_answered_with_its_loss(
 
 
 @given(shapes, seeds, st.data())
+@pytest.mark.slow
 def test_a_request_of_the_root_under_way_is_answered_when_its_place_is_lost(
     tree: Tree, seed: int, data: st.DataObject
 ) -> None:

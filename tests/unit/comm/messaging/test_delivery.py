@@ -162,6 +162,7 @@ def test_a_new_process_ends_what_was_with_the_old_one() -> None:
     assert arrived.body == b"\x02"
 
 
+@pytest.mark.slow
 def test_silence_ends_nothing() -> None:
     """A place that says nothing for long is waited for; only the client says that it is gone."""
     timing = LinkTiming(heartbeat=1.0, failure_after=1e9)

@@ -94,6 +94,7 @@ class Wire:
 @pytest.mark.row("C2-ORDER")
 @settings(deadline=None)  # other processes share the machine
 @given(st.integers(0, 2**32), st.integers(0, 80), st.integers(1, 20))
+@pytest.mark.slow
 def test_what_is_posted_comes_out_once_and_in_order(seed: int, count: int, window: int) -> None:
     wire = Wire(seed, window, lossy=True)
     for item in range(count):
@@ -122,6 +123,7 @@ def test_no_more_is_on_its_way_than_the_window_allows(seed: int, window: int) ->
 
 @settings(deadline=None)  # other processes share the machine
 @given(st.integers(0, 2**32), st.integers(1, 10))
+@pytest.mark.slow
 def test_a_reader_that_does_not_take_stops_the_sender(seed: int, window: int) -> None:
     wire = Wire(seed, window, lossy=True)
     wire.reader_takes = False

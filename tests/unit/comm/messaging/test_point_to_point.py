@@ -18,6 +18,7 @@ steps = st.lists(
 @pytest.mark.row("C2-MATCH")
 @settings(deadline=None)  # other processes share the machine
 @given(steps)
+@pytest.mark.slow
 def test_matching_is_what_two_lists_would_do(drawn: list[tuple[bool, int, int]]) -> None:
     matching: Matching[int] = Matching()
     receives: list[Receive] = []

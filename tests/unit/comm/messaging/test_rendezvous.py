@@ -76,6 +76,7 @@ def content(nbytes: int) -> bytes:
 @pytest.mark.row("C2-AM")
 @settings(deadline=None)  # other processes share the machine
 @given(st.integers(0, 3 * PIECE), st.integers(1, 3))
+@pytest.mark.slow
 def test_what_is_large_comes_in_pieces_of_which_few_are_on_their_way(
     nbytes: int, count: int
 ) -> None:

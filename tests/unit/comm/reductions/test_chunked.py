@@ -53,6 +53,7 @@ def as_a_whole(reduce: dict[str, str], given: list[tuple[Any, float]]) -> Any:
     st.integers(1, 5),
     st.randoms(use_true_random=False),
 )
+@pytest.mark.slow
 def test_pieces_give_what_the_whole_gives(
     kind: str, dtype: str, size: int, count: int, chance: Any
 ) -> None:

@@ -62,6 +62,7 @@ def in_a_random_tree(parts: dict[int, Any], chance: random.Random) -> Any:
     st.sampled_from([(), (1,), (5,), (2, 3)]),
     st.integers(0, 2**32 - 1),
 )
+@pytest.mark.slow
 def test_any_tree_any_order_and_any_members_give_the_same_bits(
     ranks: set[int], dtype: str, shape: tuple[int, ...], seed: int
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_junction_over_whole_pairs_hands_on_one_array() -> None:
 
 
 @given(st.integers(1, 1000), st.integers(1, 500))
+@pytest.mark.slow
 def test_a_junction_over_neighbours_hands_on_few(first: int, count: int) -> None:
     assert parts_of(range(first, first + count)) <= max(1, 2 * int(np.log2(count)))
 

@@ -47,6 +47,7 @@ def test_quantiles_are_those_of_all_numbers_within_the_error() -> None:
 
 
 @given(st.lists(st.lists(st.integers(-1000, 1000), max_size=8), min_size=1, max_size=9))
+@pytest.mark.slow
 def test_quantiles_of_few_numbers_are_exact(parts: list[list[int]]) -> None:
     total = in_two_levels("quantiles:200", [np.array(part, "i8") for part in parts])
     every = sorted(number for part in parts for number in part)
@@ -75,6 +76,7 @@ def test_distinct_counts_values_that_several_agents_have_once() -> None:
 @given(
     st.lists(st.lists(st.integers(0, 9) | st.text(max_size=2), max_size=5), min_size=1, max_size=6)
 )
+@pytest.mark.slow
 def test_distinct_of_few_values_is_exact(parts: list[list[Any]]) -> None:
     expected = len({(type(member), member) for part in parts for member in part if member != ""})
     assert round(in_two_levels("distinct:12", parts)["estimate"]) == expected

@@ -87,6 +87,7 @@ def test_a_flush_comes_back_behind_large_arrays() -> None:
         assert all(kinds.index((ev.WaveArrived, rank)) < end for rank in range(1, 5))
 
 
+@pytest.mark.slow
 def test_a_wave_that_fails_leaves_nothing_on_its_way() -> None:
     def answer(rank: int, value: Any) -> Any:
         if rank == 3:
@@ -177,6 +178,7 @@ def test_what_is_offered_while_others_are_fetched_is_fetched_with_them() -> None
     assert wave.fetching.sources == wave.offers
 
 
+@pytest.mark.slow
 def test_large_arrays_that_cannot_be_added_in_pieces_are_fetched_as_a_whole() -> None:
     for seed in range(5):
         network = apart(seed, lambda rank, value: value < rank)  # a sum of booleans counts

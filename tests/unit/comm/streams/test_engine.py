@@ -67,6 +67,7 @@ def sweep(network: Network, action: str, number: int) -> None:
 
 @given(shapes, seeds)
 @settings(max_examples=50)
+@pytest.mark.slow
 def test_a_wave_that_failed_is_forgotten_everywhere(tree: Tree, seed: int) -> None:
     def answer(rank: int, value: Any) -> Any:
         if rank == 2 and value == "bad":
@@ -281,6 +282,7 @@ def test_after_a_flush_a_stream_moves_and_after_a_quiesce_it_does_not() -> None:
 @pytest.mark.row("C3-STREAM")
 @given(shapes, seeds)
 @settings(max_examples=30)
+@pytest.mark.slow
 def test_when_a_flush_is_done_all_that_was_sent_has_arrived(tree: Tree, seed: int) -> None:
     network = Network(tree, seed, lambda rank, _value: rank)
     network.start()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ def effect(number: int) -> ev.Effect:
 
 
 @given(st.lists(st.booleans(), max_size=12), st.randoms(use_true_random=False))
+@pytest.mark.slow
 def test_effects_leave_in_the_order_in_which_they_were_meant_to(
     kinds: list[bool], chance: random.Random
 ) -> None:

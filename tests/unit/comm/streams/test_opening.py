@@ -93,6 +93,7 @@ def test_no_open_stream_is_closed_while_places_move(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
+@pytest.mark.slow
 def test_no_stream_that_ended_stays_open_while_places_move(seed: int) -> None:
     """A place that its new parent does not know to have a stream hears of the stream's end."""
     network = Network(TREE, seed)

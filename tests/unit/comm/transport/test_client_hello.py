@@ -26,6 +26,7 @@ def hello(*protocols: str) -> bytes:
 @pytest.mark.parametrize(
     "protocols", [(), ("h2",), ("sapwood-tree/1/sapwood-x1", "sapwood-join/2")]
 )
+@pytest.mark.slow
 def test_real_clients_are_understood(protocols: tuple[str, ...]) -> None:
     assert offered_protocols(hello(*protocols)) == (protocols or (WITHOUT_ALPN,))
 

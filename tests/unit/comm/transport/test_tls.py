@@ -586,6 +586,7 @@ def test_a_port_that_cannot_be_had_is_told(
 
 
 @given(st.text(max_size=80))
+@pytest.mark.slow
 def test_any_text_is_an_address_or_none(text: str) -> None:
     try:
         node, places = parse_address(text)
@@ -674,6 +675,7 @@ sizes = st.one_of(
 
 @settings(max_examples=40)
 @given(st.lists(st.lists(sizes, max_size=6), max_size=6), st.integers(0, 2**16))
+@pytest.mark.slow
 def test_any_split_of_writes_arrives_whole(
     reused: Pair, writes: list[list[int]], seed: int
 ) -> None:
@@ -699,6 +701,7 @@ def test_any_split_of_writes_arrives_whole(
     assert [end.received[0] for end in ends] == [wanted[0], wanted[1]]
 
 
+@pytest.mark.slow
 def test_who_does_not_read_keeps_bytes_waiting_and_nobody_else(
     port: Port, authority: Authority
 ) -> None:
@@ -1005,6 +1008,7 @@ def test_who_waits_longer_than_it_may_is_answered(port: Port, authority: Authori
     assert "sapwood-tree/unknown is not served there" in other.failures[0].what
 
 
+@pytest.mark.slow
 def test_who_waits_makes_room_for_others(loop: Reactor, authority: Authority) -> None:
     with closing(Port(loop, authority.credentials(ROOT), max_handshakes=1)) as port:
         port.port.hold(lambda protocol: protocol == "sapwood-tree/other", 60.0)

@@ -94,6 +94,7 @@ def test_one_that_works_is_taken(tmp_path: Path) -> None:
         (Unfinished, "to listen: 'Unfinished' object has no attribute 'listen'"),
     ],
 )
+@pytest.mark.slow
 def test_what_does_not_work_is_named(kind: Any, reason: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=reason) as caught:
         try_transport("pigeon", kind(), f"{tmp_path}/0.sock")

@@ -60,6 +60,7 @@ def test_a_number_of_machines_is_needed(spec: str) -> None:
         start(spec)
 
 
+@pytest.mark.slow
 def test_a_python_without_ray_is_named_by_what_holds_the_machines(tmp_path: Path) -> None:
     """Ray can be found and yet not imported."""
     (tmp_path / "ray.py").write_text("raise ImportError('libray.so: no such file')")

@@ -104,6 +104,7 @@ def test_other_encodings_are_refused(tmp_path: Path) -> None:
     st.sampled_from([",", ";", "\t", "|", " "]),
     st.booleans(),
 )
+@pytest.mark.slow
 def test_any_table_is_read_as_it_was_written(
     tmp_path_factory: pytest.TempPathFactory,
     table: np.ndarray[Any, Any],

@@ -50,6 +50,7 @@ def test_each_line_says_where_it_comes_from(keeper: Policy) -> None:
     assert keeper.current.limits.events == 3
 
 
+@pytest.mark.slow
 def test_what_is_set_is_there_under_the_next_head_until_it_is_reset(
     store: SqliteStore, base: Configuration, keeper: Policy
 ) -> None:
@@ -91,6 +92,7 @@ def _output(keeper: Policy) -> str:
         ("idle.session", "9" * 5000, "characters", ""),
     ],
 )
+@pytest.mark.slow
 def test_what_is_wrong_is_refused_with_what_is_right(
     keeper: Policy, key: str, value: str, said: str, hint: str
 ) -> None:
@@ -152,6 +154,7 @@ def make_kept() -> Callable[[str], bytes]:
     return lambda value: msgspec.msgpack.encode(policy._KeptValue(value, 1e9, "x"))
 
 
+@pytest.mark.slow
 def test_history_has_a_bound(keeper: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "MAX_HISTORY", 5)
     for number in range(12):
