@@ -16,7 +16,7 @@ TABLES: dict[str, str] = {
     "stream": "sapwood.comm.streams.stream",
     "process": "sapwood.lifecycle.processes",
     "machine": "sapwood.lifecycle.machines:MACHINE_TRANSITIONS",
-    "hold": "sapwood.nodes.processes",
+    "hold": "sapwood.lifecycle.holds:HOLD_TRANSITIONS",
     "session": "sapwood.session.session_life",
     "run": "sapwood.activity.run_life",
     "allocation": "sapwood.contexts.launchers.allocation",

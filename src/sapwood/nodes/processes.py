@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import itertools
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from functools import partial
-from threading import Lock
+from threading import Event, Lock
 from typing import Any, Protocol
+
+import msgspec
 
 from sapwood.comm.transport.tls_identity import parse_address
 from sapwood.contexts import orders
 from sapwood.core import typed
-from sapwood.core.errors import AgentLostError, ClosedError
+from sapwood.core.errors import AgentLostError, ClosedError, SapwoodError
 from sapwood.core.futures import CallerFuture, when_done
-from sapwood.core.states import StateTable
+from sapwood.lifecycle import holds
 from sapwood.nodes import messages
 from sapwood.nodes.node_facts import NodeFacts
 from sapwood.session.shared_reactor import SharedReactor
@@ -30,49 +32,6 @@ RETURN_TIMEOUT = 15.0
 
 CLOSE_TIMEOUT = 10.0
 """Seconds that nodes get to end the processes of a session."""
-
-
-class HoldState(enum.Enum):
-    """States of a session's hold on the processes of one node."""
-
-    ABSENT = "absent"
-    SENDING = "sending"
-    OPEN = "open"
-    AWAY = "away"
-    OVER = "over"
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the node has the session open."""
-        return self not in {HoldState.ABSENT, HoldState.OVER}
-
-
-class HoldEvent(enum.Enum):
-    """What happens to a hold."""
-
-    OPENED = "opened"
-    SENT = "all sent"
-    CUT_OFF = "cut off"
-    RESUMED = "resumed"
-    ENDED = "ended"
-    DETACHED = "detached"
-
-
-_S, _E = HoldState, HoldEvent
-
-TRANSITIONS = StateTable(
-    "a node's processes",
-    {
-        (_S.ABSENT, _E.OPENED): _S.SENDING,
-        (_S.SENDING, _E.SENT): _S.OPEN,
-        (_S.SENDING, _E.CUT_OFF): _S.AWAY,
-        (_S.OPEN, _E.CUT_OFF): _S.AWAY,
-        (_S.AWAY, _E.RESUMED): _S.SENDING,
-        **{(state, _E.ENDED): _S.OVER for state in (_S.SENDING, _S.OPEN, _S.AWAY)},
-        **{(state, _E.DETACHED): _S.OVER for state in _S},
-    },
-)
-"""(state, event) → next state. Orders wait in all states but OPEN, and in OVER they are dropped."""
 
 
 class ReportReceiver(Protocol):
@@ -201,6 +160,10 @@ class PooledNode(Protocol):
 class NodeProcesses:
     """The processes of a session on one node, as the session's supervisor sees them: a starter.
 
+    :class:`~sapwood.lifecycle.holds.NodeHold` decides what is sent to the node, and what the
+    session learns of it. Any thread may post an event; orders are carried out one after the other,
+    in the order in which they were given.
+
     Args:
         access: The way to the node.
         host: Number of the node.
@@ -223,62 +186,42 @@ class NodeProcesses:
         self.host = host
         self._access = access
         self._setup = setup
-        self._configuration = setup.configuration_of(host)
-        self._on_report = on_report
-        self._on_end = on_end
         self._life = next(self._lives)
         self._loop: SharedReactor | None = None
         self._early: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._lock = Lock()
-        self._state = HoldState.ABSENT
-        self._specs: dict[int, orders.ProcessSpec] = {}
-        self._waiting: list[tuple[str, Any]] = []
-        self._closing: Future[Any] | None = None
+        self._hold = holds.NodeHold(
+            setup.configuration_of(host),
+            holds.HoldPolicy(
+                RETURN_TIMEOUT,
+                setup.node_patience,
+                partial(access.name_of, host),
+                lambda: access.hint,
+            ),
+        )
+        self._orders: deque[holds.HoldOrder] = deque()
+        self._performing = False
+        self._closed = Event()
         self._ends_by = 0.0
+        self._performers: dict[type[Any], Callable[[Any], None]] = {
+            holds.OpenOnNode: self._open,
+            holds.AskWhatRuns: self._resume,
+            holds.SpawnOnNode: self._send_spawn,
+            holds.KillOnNode: self._send_kill,
+            holds.ConfigureOnNode: self._send_configuration,
+            holds.CloseOnNode: self._end,
+            holds.ReportToSession: lambda order: self._on_loop(on_report, order.report),
+            holds.ReportEnd: lambda order: self._on_loop(on_end, order.reason),
+            holds.WakeIn: lambda order: self._on_loop(self._wake, order),
+        }
 
-    def _advance(self, event: HoldEvent) -> bool:
-        """Go to the next state if this event can happen now, with the lock held; return whether."""
-        if (self._state, event) not in TRANSITIONS:
-            return False
-        self._state = TRANSITIONS.after(self._state, event)
-        return True
+    # --- as a starter --------------------------------------------------------------------------
 
     def start(self) -> None:
         """Have the node get ready now, or as soon as it is reached."""
         self._access.join(self)
         if self._access.is_ready(self.host):
-            self._open()
-
-    def _open(self) -> None:
-        """Open the session on the node, and send the orders that waited for that."""
-        with self._lock:
-            if not self._advance(HoldEvent.OPENED):
-                return
-        opening = messages.OpenProcesses(
-            session=self.name,
-            host=self.host,
-            plan=self._setup.plan,
-            configuration=self._configuration,
-            environment=self._setup.configure.environment,
-            life=self._life,
-        )
-        self._ask(messages.OPEN, messages.to_value(opening))
-        self._send_waiting()
-        self._on_loop(self._setup.node_opened, self.host)
-
-    def _send_waiting(self) -> None:
-        """Send the orders that waited, then the orders that other threads give meanwhile."""
-        while True:
-            with self._lock:
-                waiting, self._waiting = self._waiting, []
-                if self._state is not HoldState.SENDING:
-                    self._waiting = waiting
-                    return
-                if not waiting:
-                    self._advance(HoldEvent.SENT)
-                    return
-            for handler, value in waiting:
-                self._ask(handler, value)
+            self._post(holds.NodeUsable())
 
     def listen(self, loop: SharedReactor) -> None:
         """Report on a loop from now on; called on its thread."""
@@ -290,40 +233,25 @@ class NodeProcesses:
 
     def reconfigure(self, configuration: bytes) -> None:
         """Give another configuration to processes that begin from now on."""
-        with self._lock:
-            self._configuration = configuration
-            held = self._state.is_held
-        if held:
-            changed = messages.ConfigureSession(self.name, configuration)
-            self._order(messages.CONFIGURE, messages.to_value(changed))
+        self._post(holds.ConfigureOnNode(configuration))
 
     def spawn(self, processes: Sequence[orders.ProcessSpec]) -> None:
         """Begin processes."""
-        self._specs |= {spec.rank: spec for spec in processes}
-        reason = self._access.given_up(self.host)
-        if reason:
-            self.node_given_up(reason)
-        spawning = messages.SpawnProcesses(self.name, list(processes))
-        self._order(messages.SPAWN, messages.to_value(spawning))
-        if not self._state.is_held and not reason and self._setup.node_patience:
-            self._on_loop(self._wait_for_node)
+        given_up = self._access.given_up(self.host)
+        self._post(holds.SpawnOnNode(tuple(processes), given_up, self._access.is_over))
 
     def kill(self, pid: int) -> None:
         """End a process."""
-        killing = messages.KillProcess(self.name, pid, signal.SIGKILL)
-        self._order(messages.KILL, messages.to_value(killing))
+        self._post(holds.KillOnNode(pid))
 
     def detach(self) -> None:
         """Report nothing any more, and let all processes end: so all nodes do that at once."""
         with self._lock:
-            held = self._state.is_held
-            self._advance(HoldEvent.DETACHED)
             self._loop = None
+            self._early.clear()
             self._ends_by = self._ends_by or time.monotonic() + CLOSE_TIMEOUT
         self._access.part(self)
-        if held:
-            with contextlib.suppress(ClosedError):
-                self._closing = self._access.ask(self.host, messages.CLOSE, self.name)
+        self._post(holds.HoldReleased())
 
     def close(self) -> None:
         """End all processes on the node, and wait for that, where there are any.
@@ -331,183 +259,142 @@ class NodeProcesses:
         The time counts from :meth:`detach`, so that several nodes have one deadline in common.
         """
         self.detach()
-        if self._closing is not None:
-            wait([self._closing], max(0.0, self._ends_by - time.monotonic()))
+        self._closed.wait(max(0.0, self._ends_by - time.monotonic()))
 
-    # --- on the loop of the control tree -------------------------------------------------------
+    # --- news of the node, on any thread -------------------------------------------------------
 
     def heard(self, report: messages.ProcessesReported) -> None:
         """Take in what the node reports."""
         if report.life != self._life:
             return
         if report.report is None:
-            self._ended(f"{self._name}: {report.reason}")
+            self._post(holds.ProcessesEnded(report.reason))
         else:
-            self._on_loop(self._on_report, report.report)
+            self._post(holds.ReportToSession(report.report))
 
     def node_changed(self, *, there: bool, reason: str) -> None:
         """Take in that the node is gone, or that a new daemon is there in its place."""
-        if not there:
-            self._ended(f"the node {self._name} is gone: {reason}")
-        elif self._state is HoldState.AWAY:
-            self._resume()
-        else:
-            self._open()
+        self._post(holds.NodeUsable() if there else holds.NodeLost(reason))
 
     def way_lost(self) -> None:
         """Take in that nothing can be said to the node, nor heard of it, for now.
 
         Its processes keep running, and orders wait.
         """
-        with self._lock:
-            self._advance(HoldEvent.CUT_OFF)
+        self._post(holds.WayLost())
 
     def way_back(self) -> None:
         """Take in that the way is there again; the node may be away still."""
-        with self._lock:
-            away = self._state is HoldState.AWAY
-        if away and self._access.is_ready(self.host):
-            self._resume()
-        elif away:
-            self._on_loop(self._wait_for_return)
-        elif self._access.is_ready(self.host):
-            self._open()
-
-    def _wait_for_return(self) -> None:
-        if self._loop is not None:
-            self._loop.call_later(RETURN_TIMEOUT, self._not_returned)
-
-    def _not_returned(self) -> None:
-        with self._lock:
-            away = self._state is HoldState.AWAY and not self._access.is_away
-        if away:
-            self._ended(f"the node {self._name} did not come back to its head")
-
-    def _resume(self) -> None:
-        """Ask the node what lives of the session, and send the orders that waited."""
-        resuming = messages.ResumeProcesses(self.name, self._life)
-        try:
-            answer = self._access.ask(self.host, messages.RESUME, messages.to_value(resuming))
-        except ClosedError:
-            return
-        when_done(answer, self._resumed)
-
-    def _resumed(self, answer: Future[Any]) -> None:
-        error = answer.exception()
-        if error is not None:
-            self._answered(answer)  # if the way is lost once more, this is tried once more
-            return
-        found = messages.from_value(answer.result(), messages.ResumedProcesses)
-        with self._lock:
-            if not self._advance(HoldEvent.RESUMED):
-                return
-            waiting = list(self._waiting)
-        coming = {spec for handler, value in waiting for spec in _begun(handler, value)}
-        living = {(one.rank, one.incarnation) for one in found.living}
-        for one in found.living:
-            self._on_loop(self._on_report, one)
-        for spec in list(self._specs.values()):
-            if (spec.rank, spec.incarnation) not in living | coming:
-                gone = "it ended while the head was away"
-                ended = orders.Exited(spec.rank, spec.incarnation, 0, 0, gone)
-                self._on_loop(self._on_report, ended)
-        self._send_waiting()
+        self._post(holds.WayBack(self._access.is_ready(self.host)))
 
     def node_removed(self, reason: str) -> None:
         """Take in that the node has left for good."""
-        with self._lock:
-            held = self._state.is_held
-        if held:
-            self._ended(f"the node {self._name} is gone: {reason}")  # followers get the rest
-        else:
-            self.node_given_up(reason)
+        self._post(holds.NodeRemoved(reason, self._access.is_over))
 
     def node_given_up(self, reason: str) -> None:
         """Take in that the node will not come back."""
-        text = reason if self._access.is_over else f"the node {self._name} is given up: {reason}"
-        self._tell_gone(text, may_return=False)
+        self._post(holds.NodeGivenUp(reason, self._access.is_over))
 
-    def _tell_gone(self, reason: str, *, may_return: bool) -> None:
-        for spec in self._specs.values():
-            failed = orders.SpawnFailed(
-                spec.rank,
-                spec.incarnation,
-                reason,
-                self._access.hint,
-                machine_gone=True,
-                may_return=may_return,
-            )
-            self._on_loop(self._on_report, failed, last=True)
+    # --- events and orders ---------------------------------------------------------------------
 
-    def _wait_for_node(self) -> None:
-        """Wait for a node that is not there, but not for ever; on the session's loop."""
-        if self._loop is not None:
-            self._loop.call_later(self._setup.node_patience, self._absent_too_long)
-
-    def _absent_too_long(self) -> None:
+    def _post(self, event: holds.HoldInput) -> None:
+        """Give the hold an event, and carry out its orders unless another call is doing that."""
         with self._lock:
-            absent = self._state is HoldState.ABSENT
-        if absent:
-            self._tell_gone(
-                f"the node {self._name} did not come back within {self._setup.node_patience:g} s",
-                may_return=True,
-            )
-            self._wait_for_node()
-
-    def _ended(self, reason: str) -> None:
-        """All processes are gone: another starter takes the place of this one."""
-        with self._lock:
-            ended = self._advance(HoldEvent.ENDED)
-        if ended:
-            self._on_loop(self._on_end, reason, last=True)
-
-    @property
-    def _name(self) -> str:
-        return self._access.name_of(self.host)
-
-    def _order(self, handler: str, value: Any) -> None:
-        with self._lock:
-            if self._state is HoldState.OVER:
+            self._orders += self._hold.step(event)
+            if self._performing:
                 return
-            if self._state is not HoldState.OPEN:
-                self._waiting.append((handler, value))
-                return
-        self._ask(handler, value)
-
-    def _ask(self, handler: str, value: Any) -> None:
+            self._performing = True
         try:
-            answer = self._access.ask(self.host, handler, value)
-        except ClosedError:
-            return
-        when_done(answer, partial(self._done, handler, value))
+            while (order := self._next()) is not None:
+                self._performers[type(order)](order)
+        except BaseException:
+            with self._lock:
+                self._performing = False
+            raise
 
-    def _done(self, handler: str, value: Any, answer: Future[Any]) -> None:
-        """An order was carried out, or not; those that may be given twice are, if they were lost.
-
-        Started processes are found when the connection is back.
-        """
-        if answer.exception() is not None and self._access.is_away:
-            if handler in {messages.KILL, messages.CONFIGURE}:
-                with self._lock:
-                    self._waiting.append((handler, value))
-            return
-        self._answered(answer)
-
-    def _answered(self, answer: Future[Any]) -> None:
-        error = answer.exception()
-        if error is not None and self._access.is_away:
-            return
-        if error is None or isinstance(error, AgentLostError | ClosedError):
-            return  # the control tree reports the loss of a node
-        self._ended(f"{self._name}: {error}")
-
-    def _on_loop(self, function: Callable[..., None], *args: Any, last: bool = False) -> None:
+    def _next(self) -> holds.HoldOrder | None:
+        """Return the next order; None if there is none, and then nothing is being performed."""
         with self._lock:
-            if self._state is HoldState.OVER and not last:
-                return
+            if self._orders:
+                return self._orders.popleft()
+            self._performing = False
+            return None
+
+    def _open(self, order: holds.OpenOnNode) -> None:
+        opening = messages.OpenProcesses(
+            session=self.name,
+            host=self.host,
+            plan=self._setup.plan,
+            configuration=order.configuration,
+            environment=self._setup.configure.environment,
+            life=self._life,
+        )
+        self._send(order, messages.OPEN, opening)
+        self._on_loop(self._setup.node_opened, self.host)
+
+    def _resume(self, order: holds.AskWhatRuns) -> None:
+        def answered(answer: Future[Any]) -> None:
+            error = answer.exception()
+            if error is None:
+                found = messages.from_value(answer.result(), messages.ResumedProcesses)
+                self._post(holds.FoundRunning(order.number, tuple(found.living)))
+            else:
+                unreached = self._access.is_away or isinstance(error, _NODE_LOST)
+                self._post(holds.NothingFound(order.number, str(error), unreached))
+
+        resuming = messages.ResumeProcesses(self.name, self._life)
+        when_done(self._ask(messages.RESUME, messages.to_value(resuming)), answered)
+
+    def _send_spawn(self, order: holds.SpawnOnNode) -> None:
+        spawning = messages.SpawnProcesses(self.name, list(order.processes))
+        self._send(order, messages.SPAWN, spawning)
+
+    def _send_kill(self, order: holds.KillOnNode) -> None:
+        killing = messages.KillProcess(self.name, order.pid, signal.SIGKILL)
+        self._send(order, messages.KILL, killing)
+
+    def _send_configuration(self, order: holds.ConfigureOnNode) -> None:
+        changed = messages.ConfigureSession(self.name, order.configuration)
+        self._send(order, messages.CONFIGURE, changed)
+
+    def _end(self, order: holds.CloseOnNode) -> None:
+        if order.held:
+            answer = self._ask(messages.CLOSE, self.name)
+            when_done(answer, lambda _answer: self._closed.set())
+        else:
+            self._closed.set()
+
+    def _send(
+        self, request: holds.NodeCommand | holds.OpenOnNode, handler: str, body: msgspec.Struct
+    ) -> None:
+        """Send the node a request; the hold learns of it if it is not carried out."""
+
+        def answered(answer: Future[Any]) -> None:
+            error = answer.exception()
+            if error is not None:
+                away, lost = self._access.is_away, isinstance(error, _NODE_LOST)
+                self._post(holds.CommandFailed(request, str(error), away, lost))
+
+        when_done(self._ask(handler, messages.to_value(body)), answered)
+
+    def _ask(self, handler: str, value: Any) -> Future[Any]:
+        try:
+            return self._access.ask(self.host, handler, value)
+        except SapwoodError as error:
+            failed: Future[Any] = CallerFuture()
+            failed.set_exception(error)
+            return failed
+
+    def _wake(self, order: holds.WakeIn) -> None:
+        if self._loop is not None:
+            self._loop.call_later(order.seconds, self._post, holds.AlarmDue(order.alarm))
+
+    def _on_loop(self, function: Callable[..., None], *args: Any) -> None:
+        with self._lock:
             loop = self._loop
             if loop is None:
-                self._early.append((function, args))
+                if not self._ends_by:
+                    self._early.append((function, args))
                 return
         with contextlib.suppress(ClosedError):  # the loop has ended
             loop.call_soon_threadsafe(self._if_listening, function, args)
@@ -517,12 +404,8 @@ class NodeProcesses:
             function(*args)
 
 
-def _begun(handler: str, value: Any) -> list[tuple[int, int]]:
-    """Return the places, and the incarnations of their processes, that an order begins."""
-    if handler != messages.SPAWN:
-        return []
-    order = messages.from_value(value, messages.SpawnProcesses)
-    return [(spec.rank, spec.incarnation) for spec in order.processes]
+_NODE_LOST = (AgentLostError, ClosedError)
+"""Errors of requests to a node that is lost: the control tree reports that separately."""
 
 
 class SessionNodes:

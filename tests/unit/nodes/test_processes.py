@@ -254,10 +254,9 @@ def test_a_node_that_has_nothing_of_the_session_has_lost_it(way: Way, session: S
     assert session.ends == ["node 3: nothing of the session s is on this node any more"]
 
 
-def test_a_node_that_does_not_come_back_is_lost(
-    way: Way, session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_does_not_come_back_is_lost(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sapwood.nodes.processes.RETURN_TIMEOUT", 0.0)
+    session = Session(way)
     way.ready = False
     lose(way, session)
     find(way, session)
@@ -265,6 +264,8 @@ def test_a_node_that_does_not_come_back_is_lost(
         if not session.ends:
             session.heard()
     assert session.ends == ["the node node 3 did not come back to its head"]
+    session.processes.detach()
+    session.loop.close()
 
 
 def test_reports_are_what_they_were(way: Way) -> None:
