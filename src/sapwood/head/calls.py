@@ -378,8 +378,8 @@ class NodesChanged(msgspec.Struct, frozen=True):
 
     Attributes:
         nodes: Those that changed.
-        back: Whether processes that were there are gone, and new ones can begin.
-        gone: Whether the processes there are gone.
+        back: Whether processes of sessions can start there now.
+        gone: Whether the processes of sessions there are gone.
         for_good: Whether the nodes will not be back.
         reason: Why they are gone.
     """

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from itertools import groupby
+from typing import Any, Final
 
 from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.head.calls import NODES_CHANGED, NodesChanged
@@ -20,6 +21,7 @@ from sapwood.head.remote_commands import RemoteCommands
 from sapwood.head.removals import Removals
 from sapwood.head.service import ServiceServer
 from sapwood.head.status import link_ended
+from sapwood.lifecycle.machine_events import MachineNews, NotifySessions
 from sapwood.nodes import messages
 from sapwood.nodes.control import ControlTree
 from sapwood.session.loop_thread import LoopThread
@@ -152,6 +154,8 @@ class NodeNews:
 class NodeChanges:
     """Handles the changes of nodes; on the loop of the control tree.
 
+    The life cycle of machines decides what sessions learn of a node: clients receive the same news.
+
     Args:
         table: The nodes.
         control: The tree of nodes.
@@ -179,28 +183,55 @@ class NodeChanges:
         self._commands = commands
         self._components = components
         self._news = news
+        self._changed: dict[int, None] = {}
+        self._unsent: list[NotifySessions] = []
 
     def watch(self) -> None:
         """Hear of changes from now on."""
         self._control.session.subscribe(self._places_changed)
         self._control.watch_components(self._components_changed)
         self._control.watch_links(self._link_changed)
+        self._control.watch_machines(self._machine_changed)
         self._news.watch()
+
+    def _machine_changed(self, order: NotifySessions) -> None:
+        """Notify clients of what sessions learn of a node."""
+        self._unsent.append(order)
+        self._send_later([order.rank])
+
+    def _send_later(self, hosts: Iterable[int]) -> None:
+        """Notify clients of nodes once all that one event changes has changed."""
+        if not self._changed:
+            with contextlib.suppress(ClosedError):
+                self._control.session.on_loop(self._send)
+        self._changed |= dict.fromkeys(hosts)
+
+    def _send(self) -> None:
+        changed, self._changed = self._changed, {}
+        unsent, self._unsent = self._unsent, []
+        for (news, reason), orders in groupby(unsent, lambda one: (one.news, one.reason)):
+            hosts = dict.fromkeys(order.rank for order in orders)
+            self._notify(
+                hosts,
+                back=news is MachineNews.READY,
+                gone=news is not MachineNews.READY,
+                for_good=news in {MachineNews.GIVEN_UP, MachineNews.REMOVED},
+                reason=reason,
+            )
+            changed = {host: None for host in changed if host not in hosts}
+        if changed:
+            self._notify(changed)
+
+    def _notify(self, hosts: Iterable[int], **how: Any) -> None:
+        nodes = [one for one in map(self._table.of, hosts) if one is not None]
+        self._server.tell_all(NODES_CHANGED, NodesChanged(nodes, **how))
 
     def _places_changed(self, change: PlacesChanged) -> None:
         """Nodes have changed."""
         self._table.causes.changed(change, time.time())
-        nodes = [self._table.of(rank) for rank in change.ranks]
-        notice = NodesChanged(
-            [one for one in nodes if one is not None],
-            back=change.back,
-            gone=not change.back and not change.disconnected,
-            for_good=change.for_good or change.removed,
-            reason=change.reason,
-        )
-        if notice.gone:
+        if not change.back and not change.disconnected:
             self._commands.nodes_gone(change.ranks)
-        self._server.tell_all(NODES_CHANGED, notice)
+        self._send_later(change.ranks)
         for rank in change.ranks:
             if change.back or change.added:
                 self._news.tell(rank)
@@ -212,13 +243,7 @@ class NodeChanges:
         view = next((one for one in self._control.nodes if one.host == host), None)
         if turned and view is not None:
             self._table.causes.note([host], view.closed, time.time())
-            notice = NodesChanged(
-                [self._table.record(view)],
-                back=not view.closed,
-                gone=bool(view.closed),
-                reason=view.closed,
-            )
-            self._server.tell_all(NODES_CHANGED, notice)
+            self._send_later([host])
             if not view.closed:
                 self._news.tell(host)
         self._components.look_soon()
@@ -227,8 +252,5 @@ class NodeChanges:
         """The link to a node has no connection, or continues."""
         cause = link_ended(reason) if reason else ""
         self._table.causes.note([host], cause, time.time())
-        view = next((one for one in self._control.nodes if one.host == host), None)
-        if view is not None:
-            notice = NodesChanged([self._table.record(view)], back=not reason, reason=cause)
-            self._server.tell_all(NODES_CHANGED, notice)
+        self._send_later([host])
         self._components.look_soon()

@@ -114,7 +114,7 @@ class ControlTree:
         policy = MachinePolicy(JOIN_TIMEOUT + PATIENCE, settings.missing, hint)
         self._sessions = SessionsOnNodes()
         self.machines = MachineSupervisor(
-            MachineLifecycle(self.hosts, policy), lambda: self.session, self._sessions.notify
+            MachineLifecycle(self.hosts, policy), lambda: self.session, self._machine_changed
         )
         self.registry = NodeRegistry(self.machines.life)
         self.access = ControlAccess(self, self.machines.life, self._sessions)
@@ -142,6 +142,7 @@ class ControlTree:
         )
         self._components_listeners: list[Callable[[int, bool], None]] = []
         self._link_listeners: list[Callable[[int, str], None]] = []
+        self._machine_listeners: list[Callable[[mev.NotifySessions], None]] = []
         self._port: HeadPort | None = None
         self._loop: SharedReactor | None = None
         taken = sorted(COMPONENT_NAMES & set(settings.components))
@@ -283,6 +284,10 @@ class ControlTree:
         """
         self._link_listeners.append(listener)
 
+    def watch_machines(self, listener: Callable[[mev.NotifySessions], None]) -> None:
+        """Have a function called with what sessions learn of machines; on the loop's thread."""
+        self._machine_listeners.append(listener)
+
     def act(self, host: int, order: messages.ComponentOrder) -> Future[Any]:
         """Start, stop or restart a component of a node; the answer is a ``ComponentView``."""
         return self.ask(host, messages.COMPONENT, messages.to_value(order))
@@ -371,6 +376,11 @@ class ControlTree:
         self.machines.post(mev.DaemonLinkChanged(host, reason))
         for listener in self._link_listeners:
             listener(host, reason)
+
+    def _machine_changed(self, order: mev.NotifySessions) -> None:
+        self._sessions.notify(order)
+        for listener in self._machine_listeners:
+            listener(order)
 
     def _places_changed(self, change: PlacesChanged) -> None:
         self.machines.places_changed(change)

@@ -1,8 +1,9 @@
-"""What a head keeps of nodes that are lost has a bound."""
+"""What a head keeps of lost nodes has a bound, and clients learn what sessions learn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 
 from sapwood.core.errors import SapwoodError
 from sapwood.environment.settings import RecoveryPolicy
-from sapwood.head import node_changes
-from sapwood.head.node_changes import LostNodes
+from sapwood.head import calls, node_changes
+from sapwood.head.node_changes import LostNodes, NodeChanges
+from sapwood.lifecycle.machine_events import MachineNews, NotifySessions
 from sapwood.session.options import PlacesChanged
 
 
@@ -54,3 +56,83 @@ def test_of_many_lost_nodes_the_one_lost_longest_is_removed(
     for rank in (2, 5, 6):
         head.lost.note(rank, lost)
     assert head.removed == ["n3", "n4"]
+
+
+class NotifyingHead:
+    """The surroundings of what notifies clients of nodes; all nodes are ready."""
+
+    def __init__(self) -> None:
+        self.notices: list[calls.NodesChanged] = []
+        self._soon: list[Callable[[], None]] = []
+        self.listeners: dict[str, Callable[..., None]] = {}
+        nothing: Any = SimpleNamespace(
+            watch=lambda: None,
+            tell=lambda _host: None,
+            note=lambda *_args: None,
+            changed=lambda *_args: None,
+            nodes_gone=lambda _ranks: None,
+            look_soon=lambda: None,
+        )
+        control: Any = SimpleNamespace(
+            session=SimpleNamespace(
+                subscribe=partial(self.listeners.__setitem__, "places"), on_loop=self._soon.append
+            ),
+            watch_components=partial(self.listeners.__setitem__, "components"),
+            watch_links=partial(self.listeners.__setitem__, "links"),
+            watch_machines=partial(self.listeners.__setitem__, "machines"),
+            nodes=[],
+        )
+        table: Any = SimpleNamespace(causes=nothing, of=self._of)
+        server: Any = SimpleNamespace(tell_all=lambda _name, notice: self.notices.append(notice))
+        NodeChanges(table, control, server, nothing, nothing, nothing, nothing).watch()
+
+    def _of(self, host: int) -> Any:
+        facts: dict[str, Any] = {"node": "", "facts": None, "skew": 0.0, "reason": ""}
+        return calls.NodeRecord(host=host, name=f"n{host}", state="ready", **facts)
+
+    def told(self) -> list[tuple[list[int], str]]:
+        """Return the notices since the last time: nodes, and what is said of them."""
+        soon, self._soon[:] = list(self._soon), []
+        for function in soon:
+            function()
+        told, self.notices = self.notices, []
+        return [
+            (
+                [one.host for one in notice.nodes],
+                " ".join(
+                    [name for name in ("back", "gone", "for_good") if getattr(notice, name)]
+                    + [notice.reason] * bool(notice.reason)
+                ),
+            )
+            for notice in told
+        ]
+
+
+def test_clients_are_notified_of_what_the_life_cycle_of_machines_decides() -> None:
+    head = NotifyingHead()
+    for rank in (1, 2):
+        head.listeners["machines"](NotifySessions(rank, MachineNews.GONE, "no power"))
+    head.listeners["machines"](NotifySessions(2, MachineNews.GIVEN_UP, "no power"))
+    head.listeners["machines"](NotifySessions(3, MachineNews.READY))
+    head.listeners["machines"](NotifySessions(4, MachineNews.REMOVED, "it was removed"))
+    assert head.told() == [
+        ([1, 2], "gone no power"),
+        ([2], "gone for_good no power"),
+        ([3], "back"),
+        ([4], "gone for_good it was removed"),
+    ]
+
+
+def test_a_link_that_continues_does_not_open_a_closed_node_to_clients() -> None:
+    head = NotifyingHead()
+    head.listeners["links"](1, "")  # the life cycle of machines has no news of it
+    assert head.told() == [([1], "")]
+
+
+def test_each_event_gives_one_notice_of_a_node() -> None:
+    head = NotifyingHead()
+    head.listeners["machines"](NotifySessions(1, MachineNews.GONE, "no power"))
+    change = PlacesChanged((1, 2), (), back=False, reason="no power")
+    head.listeners["places"](change)
+    assert head.told() == [([1], "gone no power"), ([2], "")]
+    assert head.told() == []
