@@ -37,8 +37,8 @@ from sapwood.head.session_registry import ServerPlan
 from sapwood.lifecycle.processes import ProcessState
 from sapwood.merging.merges import Merges
 from sapwood.merging.orders import FIRST, MergedSession, MergeOrder
+from sapwood.session.interface import ProcessView
 from sapwood.session.loop_thread import LoopThread
-from sapwood.session.port import ProcessView
 from sapwood.session.session_life import SessionState
 from sapwood.session.streams import StreamHandle, StreamOptions
 from sapwood.session.wave_result import WaveResult

@@ -44,9 +44,9 @@ from sapwood.nodes.node_facts import NodeFacts
 from sapwood.nodes.starting import AwaitedDaemon
 from sapwood.security.authority import Authority, make_request
 from sapwood.session.embedded import EmbeddedSession
+from sapwood.session.interface import NewAgent
 from sapwood.session.listeners import SessionListeners
 from sapwood.session.options import PlacesChanged, SessionOptions
-from sapwood.session.port import NewAgent
 from sapwood.session.supervisor import ProcessSetup
 from sapwood_simulation.simulation import (
     TIMING,

@@ -35,7 +35,7 @@ from sapwood.core.topology import ROOT, Tree
 from sapwood.data.sources import load
 from sapwood.environment.settings import RestartPolicy
 from sapwood.head.run_ends import SESSION_LOST, how_ended, restarts_after
-from sapwood.session.port import SessionPort
+from sapwood.session.interface import SessionInterface
 from sapwood_simulation.simulation import (
     InvariantError,
     Simulation,
@@ -213,7 +213,7 @@ class Driver:
         self.step()
         self.simulation.disk.files.pop(file, None)
 
-    # --- its session: what a run wants of a SessionPort, and of a StreamPort -------------------
+    # --- its session: what a run needs of a SessionInterface and a StreamInterface ----------------
 
     failure = None
     closed = False
@@ -278,7 +278,7 @@ class DrivenRun(Run):
     def __init__(self, driver: Driver, program: Program) -> None:
         self._place = driver
         super().__init__(
-            cast("SessionPort", driver),
+            cast("SessionInterface", driver),
             program,
             load(range(max(1, driver.tree.agents))),
             cast("BuildCache", None),

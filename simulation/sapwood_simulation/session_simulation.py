@@ -36,9 +36,9 @@ from sapwood.head import session_records
 from sapwood.head.session_registry import ServerPlan
 from sapwood.lifecycle import events as lev
 from sapwood.session.expansion import Expansion
+from sapwood.session.interface import ProcessView
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import ProcessView
 from sapwood.session.session_life import SessionState
 from sapwood.session.streams import StreamHandle, StreamOptions
 from sapwood.session.wave_result import WaveResult

@@ -30,8 +30,8 @@ from sapwood.head.session_registry import ServerPlan, ServerReady, SessionRegist
 from sapwood.nodes.note_event import note_nothing
 from sapwood.security.denials import Denials, DenialUpdate
 from sapwood.security.rights import ALL_RIGHTS, Rights
+from sapwood.session.interface import ProcessView
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import ProcessView
 from sapwood.session.session_life import SessionState
 from sapwood.session_server.rights import same_user, secret_holder
 from sapwood.session_server.routes import EffectRoutes

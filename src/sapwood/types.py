@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         StageInfo,
     )
     from sapwood.merging.merged import Merged
-    from sapwood.session.port import InvitationInfo, WaveResult
+    from sapwood.session.interface import InvitationInfo, WaveResult
 
 __all__ = [
     "ANY",
@@ -138,7 +138,7 @@ if not TYPE_CHECKING:
                 "CollectInfo EnvironmentInfo StageInfo StagedFilesInfo"
             ),
             "sapwood.merging.merged": "Merged",
-            "sapwood.session.port": "InvitationInfo WaveResult",
+            "sapwood.session.interface": "InvitationInfo WaveResult",
         },
     )
 

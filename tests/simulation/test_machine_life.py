@@ -39,8 +39,8 @@ from sapwood.nodes.control_access import SessionsOnNodes
 from sapwood.nodes.machines import MachineSupervisor
 from sapwood.nodes.processes import SessionNodes, SessionOnNode
 from sapwood.nodes.starting import AwaitedDaemon
+from sapwood.session.interface import NewAgent
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import NewAgent
 from sapwood.session.starters import ProcessStarter
 from sapwood.session.supervisor import ProcessSetup, ProcessSupervisor, SupervisionTimeouts
 from sapwood_simulation.processes import VirtualLoop

@@ -149,14 +149,14 @@ AGENT_SIDE = {
 }
 """What agents and junctions are made of; what runs in them imports it."""
 
-PARTS_OF_THE_PORT = {"invited", "session_life"}
-"""What the port exports, too, in modules that import little: commands that only list need these."""
+PARTS_OF_THE_INTERFACE = {"invited", "session_life"}
+"""What the interface exports, too, in modules that import little: commands that list need these."""
 
 
-def test_the_rooms_of_the_client_know_a_session_by_its_port_only() -> None:
+def test_the_rooms_of_the_client_know_a_session_by_its_interface_only() -> None:
     client = ROOT / "src" / "sapwood" / "client"
     makers = {client / "local.py", client / "hosts.py"}  # they make the session
-    ports = {"in_process_session.py", "in_process_stream.py"}  # they are one
+    ones = {"in_process_session.py", "in_process_stream.py"}
     for room in ("client", "cli", "activity"):
         for path in (ROOT / "src" / "sapwood" / room).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
@@ -164,9 +164,11 @@ def test_the_rooms_of_the_client_know_a_session_by_its_port_only() -> None:
             assert not re.search(r"import sapwood\.session|from sapwood\.session import", text), (
                 path
             )
-            allowed = {"port", *PARTS_OF_THE_PORT} | (AGENT_SIDE if room == "activity" else set())
+            allowed = {"interface", *PARTS_OF_THE_INTERFACE} | (
+                AGENT_SIDE if room == "activity" else set()
+            )
             allowed |= {"embedded", "options"} if path in makers else set()
-            allowed |= {"streams"} if path.name in ports else set()
+            allowed |= {"streams"} if path.name in ones else set()
             assert known <= allowed, path
 
 

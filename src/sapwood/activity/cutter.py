@@ -32,7 +32,7 @@ from sapwood.core.topology import ROOT
 from sapwood.data.dataset import Dataset
 from sapwood.data.publish import Published
 from sapwood.environment.logs import logger
-from sapwood.session.port import SessionPort
+from sapwood.session.interface import SessionInterface
 
 MACHINE_TIME = 1.0
 """Seconds that agents get to say where they are, before the first cut."""
@@ -259,7 +259,7 @@ class Cutter:
         history.write(key_of(self._job.program.hash, function), msgspec.json.encode(kept))
 
 
-def agent_machines(session: SessionPort) -> dict[int, agent_requests.AgentMachine]:
+def agent_machines(session: SessionInterface) -> dict[int, agent_requests.AgentMachine]:
     """Ask agents for their machines; those that do not answer soon are left out."""
     ranks = session.tree.agent_ranks
     asked = {rank: session.ask(rank, agent_requests.MACHINE, None) for rank in ranks}

@@ -28,16 +28,16 @@ from sapwood.core.rankset import to_ranges
 from sapwood.core.request import Request
 from sapwood.core.topology import flat
 from sapwood.lifecycle.processes import ProcessState
-from sapwood.session.port import (
-    ContentPort,
-    GroupPort,
-    InvitationPort,
+from sapwood.session.interface import (
+    ContentInterface,
+    GroupInterface,
+    InvitationInterface,
     NewAgent,
     PlacesChanged,
     ProcessView,
     RequestFuture,
+    StreamInterface,
     StreamOptions,
-    StreamPort,
 )
 from sapwood.session.streams import check_spec
 
@@ -79,7 +79,7 @@ class _NoThread:
 
 
 class InProcessSession:
-    """A :class:`SessionPort` without processes.
+    """A :class:`SessionInterface` without processes.
 
     Args:
         agents: How many.
@@ -140,7 +140,7 @@ class InProcessSession:
         members: Sequence[int] | None = None,
         context: str = "",
         options: StreamOptions = _NO_OPTIONS,
-    ) -> StreamPort:
+    ) -> StreamInterface:
         """Open a stream to agents.
 
         Raises:
@@ -228,7 +228,7 @@ class InProcessSession:
         del listener
         return lambda: None
 
-    def drain(self, streams: Sequence[StreamPort], seconds: float) -> None:
+    def drain(self, streams: Sequence[StreamInterface], seconds: float) -> None:
         """Do nothing: everything has arrived."""
 
     def start(self) -> None:
@@ -252,17 +252,17 @@ class InProcessSession:
     # --- what needs agents that work at the same time --------------------------------------------
 
     @property
-    def groups(self) -> GroupPort:
+    def groups(self) -> GroupInterface:
         """Refuse: the members of a group wait for one another."""
         raise alone("groups")
 
     @property
-    def content(self) -> ContentPort:
+    def content(self) -> ContentInterface:
         """Refuse: nothing has to be fetched."""
         raise alone("offers of content")
 
     @property
-    def invitations(self) -> InvitationPort:
+    def invitations(self) -> InvitationInterface:
         """Refuse: no other process takes part."""
         raise alone("invitations")
 

@@ -21,7 +21,7 @@ from sapwood.comm.streams.filters import OwnFilters, Position, StreamFilters
 from sapwood.core.errors import ClosedError, SapwoodError
 from sapwood.core.futures import CallerFuture
 from sapwood.core.rankset import from_ranges
-from sapwood.session.port import SweepResult, WaveResult
+from sapwood.session.interface import SweepResult, WaveResult
 from sapwood.session.streams import check_parameters, decoded
 
 _ALL = -1

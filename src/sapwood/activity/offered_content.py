@@ -13,7 +13,7 @@ from sapwood.code.library import LibraryImage
 from sapwood.content.refs import ContentRef, FileStamp
 from sapwood.core.errors import ProgramError
 from sapwood.data.slice import ContentPlace, FieldRef, FilePlace, MemoryPlace, SliceRef
-from sapwood.session.port import SessionPort
+from sapwood.session.interface import SessionInterface
 
 
 class OfferedContent:
@@ -25,7 +25,7 @@ class OfferedContent:
         session: The tree.
     """
 
-    def __init__(self, session: SessionPort) -> None:
+    def __init__(self, session: SessionInterface) -> None:
         self._session = session
         self._lock = threading.Lock()
         self._refs: list[ContentRef] = []

@@ -14,7 +14,7 @@ from sapwood.comm.messages import FilterAt
 from sapwood.content.refs import ContentRef
 from sapwood.core.errors import DataValueError, ProgramError
 from sapwood.core.extras import is_own
-from sapwood.session.port import StreamOptions
+from sapwood.session.interface import StreamOptions
 
 
 def stream_options(

@@ -26,7 +26,7 @@ from sapwood.comm.messages import PARTIAL, TIME_OUT, Synchronisation
 from sapwood.comm.reductions.tally import Tally
 from sapwood.core.errors import ConfigurationError, SapwoodError
 from sapwood.core.failures import new_thread
-from sapwood.session.port import SessionPort, StreamOptions, StreamPort, WaveResult
+from sapwood.session.interface import SessionInterface, StreamInterface, StreamOptions, WaveResult
 
 RATE: Final = 50.0
 """Samples per second and agent, unless another rate is given."""
@@ -66,12 +66,12 @@ class ProfileRound:
     """
 
     def __init__(
-        self, session: SessionPort, ranks: Sequence[int] | None = None, rate: float = RATE
+        self, session: SessionInterface, ranks: Sequence[int] | None = None, rate: float = RATE
     ) -> None:
         self._rate = rate
         sync = Synchronisation(TIME_OUT, PATIENCE, "next")
         options = StreamOptions(sync=sync, on_loss=PARTIAL, follows=ranks is None)
-        self._stream: StreamPort = session.open_stream(
+        self._stream: StreamInterface = session.open_stream(
             agent_requests.PROFILE, REDUCE, ranks, options=options
         )
         self._tally = Tally(str(MAX_STACKS))
@@ -132,7 +132,7 @@ class ProfileRound:
 
 
 def profile_for(
-    session: SessionPort, ranks: Sequence[int], seconds: float, rate: float
+    session: SessionInterface, ranks: Sequence[int], seconds: float, rate: float
 ) -> ProfileResult:
     """Have agents sample for some seconds, and return what they saw.
 

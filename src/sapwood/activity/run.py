@@ -28,7 +28,7 @@ from sapwood.core.staying import StaysHere
 from sapwood.data.dataset import Dataset
 from sapwood.environment.logs import logger
 from sapwood.environment.tracing import Attributes, TraceSpan, seam
-from sapwood.session.port import SessionPort
+from sapwood.session.interface import SessionInterface
 
 _log = logger("activity")
 
@@ -66,7 +66,7 @@ class Run(StaysHere):
 
     def __init__(
         self,
-        session: SessionPort,
+        session: SessionInterface,
         program: Program,
         data: Dataset,
         cache: BuildCache,

@@ -54,7 +54,7 @@ from sapwood.core.errors import (
 from sapwood.data.publish import Published
 from sapwood.environment.logs import logger
 from sapwood.environment.tracing import seam
-from sapwood.session.port import StreamPort
+from sapwood.session.interface import StreamInterface
 
 MAX_TRACED_ITERATIONS = 1000
 """Iterations of a run that get separate spans in traces."""
@@ -262,7 +262,7 @@ class RunDriver:
 
     def _begin(
         self, participants: RunParticipants, slices: dict[int, range], order: MakeOrder
-    ) -> StreamPort:
+    ) -> StreamInterface:
         """Open the stream of the next iterations, and watch its agents from now on."""
         program = self._job.program
         options = stream_options(
@@ -357,7 +357,7 @@ class RunDriver:
             self._note_iteration()
         return True
 
-    def _total_of(self, stream: StreamPort, state: dict[str, Any]) -> Any:
+    def _total_of(self, stream: StreamInterface, state: dict[str, Any]) -> Any:
         """Have the agents map the state, and return what all items together gave."""
         if self._job.life.draining and self.position.iterated > (self.position.resumed or 0):
             raise self._drained()

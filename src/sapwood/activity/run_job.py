@@ -14,7 +14,7 @@ from sapwood.code.run_spec import RunSpec
 from sapwood.code.target import Target
 from sapwood.data.dataset import Dataset
 from sapwood.environment.tracing import TraceSpan
-from sapwood.session.port import SessionPort
+from sapwood.session.interface import SessionInterface
 
 
 class RunSetup(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class RunJob(msgspec.Struct, kw_only=True):
     """
 
     name: str
-    session: SessionPort
+    session: SessionInterface
     program: Program
     data: Dataset
     cache: BuildCache

@@ -13,7 +13,7 @@ from sapwood.core.errors import AgentLostError, ExecutionError, SapwoodError
 from sapwood.core.futures import when_done
 from sapwood.core.rankset import fold
 from sapwood.core.shown import shown
-from sapwood.session.port import PlacesChanged, SessionPort, StreamPort
+from sapwood.session.interface import PlacesChanged, SessionInterface, StreamInterface
 
 CLOSE_TIMEOUT = 5.0
 """Seconds that agents get to answer when a run is over."""
@@ -29,7 +29,11 @@ class RunParticipants:
     """
 
     def __init__(
-        self, session: SessionPort, opening: Mapping[int, agent_requests.OpenRun], *, replace: bool
+        self,
+        session: SessionInterface,
+        opening: Mapping[int, agent_requests.OpenRun],
+        *,
+        replace: bool,
     ) -> None:
         self.replaced = 0
         self._left = False
@@ -42,7 +46,7 @@ class RunParticipants:
         self._ready: dict[int, agent_requests.Opened] = {}
         self._attached_again: set[int] = set()
         self._failure: SapwoodError | None = None
-        self._stream: StreamPort | None = None
+        self._stream: StreamInterface | None = None
         self._unsubscribe = session.subscribe(self._places_changed)
 
     @property
@@ -83,7 +87,7 @@ class RunParticipants:
             if self._failure is not None:
                 raise self._failure
 
-    def serve(self, stream: StreamPort) -> None:
+    def serve(self, stream: StreamInterface) -> None:
         """Bring replaced agents into this stream from now on."""
         self._stream = stream
 

@@ -25,7 +25,7 @@ from sapwood.core.errors import SapwoodError
 from sapwood.core.failures import new_thread
 from sapwood.core.futures import when_done
 from sapwood.environment.logs import logger
-from sapwood.session.port import PlacesChanged, SessionPort
+from sapwood.session.interface import PlacesChanged, SessionInterface
 
 INTERVAL = 0.5
 """Seconds between two times that agents are asked."""
@@ -121,7 +121,7 @@ class RunWatch:
 
     def __init__(
         self,
-        session: SessionPort,
+        session: SessionInterface,
         recorder: RunRecorder,
         began: float,
         options: DelegationOptions,

@@ -27,7 +27,7 @@ from sapwood.comm.reduction import Accumulator
 from sapwood.core.errors import SapwoodError
 from sapwood.core.futures import when_done
 from sapwood.environment.logs import logger
-from sapwood.session.port import RequestFuture, SessionPort
+from sapwood.session.interface import RequestFuture, SessionInterface
 
 ANSWER_TIME = 0.1
 """Seconds that agents get to answer before what is known of them counts."""
@@ -121,7 +121,7 @@ class Speculation:
 
     def __init__(
         self,
-        session: SessionPort,
+        session: SessionInterface,
         recorder: RunRecorder,
         options: DelegationOptions,
         reduce: Mapping[str, str],

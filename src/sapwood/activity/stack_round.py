@@ -12,7 +12,7 @@ from sapwood.activity import agent_requests
 from sapwood.code.stacks import StackInfo
 from sapwood.core import typed
 from sapwood.core.errors import SapwoodError
-from sapwood.session.port import RequestFuture, SessionPort
+from sapwood.session.interface import RequestFuture, SessionInterface
 
 LOST = "lost"
 """The state of an agent that did not answer."""
@@ -21,7 +21,9 @@ LONGEST: Final = 60.0
 """Seconds that agents have to answer, at most."""
 
 
-def gather_stacks(session: SessionPort, ranks: Iterable[int], timeout: float) -> list[StackInfo]:
+def gather_stacks(
+    session: SessionInterface, ranks: Iterable[int], timeout: float
+) -> list[StackInfo]:
     """Ask agents for the stacks of their runners.
 
     Args:

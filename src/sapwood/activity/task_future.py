@@ -15,7 +15,7 @@ from sapwood.core.errors import (
     UserCodeError,
     with_exception,
 )
-from sapwood.session.port import RequestFuture
+from sapwood.session.interface import RequestFuture
 
 
 class TaskFuture(RequestFuture):

@@ -26,7 +26,7 @@ from sapwood.core.errors import (
 )
 from sapwood.core.failures import log_failure, start_thread
 from sapwood.core.futures import when_done
-from sapwood.session.port import PlacesChanged, RequestFuture, SessionPort
+from sapwood.session.interface import PlacesChanged, RequestFuture, SessionInterface
 
 MAX_QUEUED_TASKS = 1_000_000
 """Tasks that may wait for an agent."""
@@ -144,7 +144,7 @@ class TaskPool:
         session: Where the agents live.
     """
 
-    def __init__(self, session: SessionPort) -> None:
+    def __init__(self, session: SessionInterface) -> None:
         self._session = session
         self._lock = threading.Lock()
         self._placing = threading.Lock()

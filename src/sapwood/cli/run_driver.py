@@ -47,7 +47,7 @@ from sapwood.head.runs import (
     has_answer,
     remove_checkpoints,
 )
-from sapwood.session.port import SessionState
+from sapwood.session.interface import SessionState
 
 SESSION: Final = "session:"
 """Prefix of ``cluster.on`` for the agents of a session."""

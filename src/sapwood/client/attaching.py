@@ -34,7 +34,7 @@ from sapwood.core.topology import Tree
 from sapwood.environment.configuration import whole_paths
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.settings import Settings
-from sapwood.session.port import SessionPort, SessionState
+from sapwood.session.interface import SessionInterface, SessionState
 from sapwood.session_server.adopted import AdoptedStream
 from sapwood.session_server.attached import AttachedSession, MadeSession
 from sapwood.session_server.making import chosen_settings, site_variables
@@ -340,7 +340,7 @@ def _no_filters(up: Any, down: Any) -> tuple[FilterAt, ...]:
     )
 
 
-def _no_tree(tree: Tree, lender: SessionPort) -> SessionPort:
+def _no_tree(tree: Tree, lender: SessionInterface) -> SessionInterface:
     del tree, lender
     raise ConfigurationError(
         "a session with a session server has one tree",

@@ -42,7 +42,7 @@ from sapwood.core.topology import ROOT, Tree, plan
 from sapwood.environment.logs import LogOutput
 from sapwood.environment.settings import Settings
 from sapwood.environment.tracing import FLUSH_SECONDS, look, seam
-from sapwood.session.port import InvitationInfo, NewAgent, SessionPort
+from sapwood.session.interface import InvitationInfo, NewAgent, SessionInterface
 from sapwood.session_server.attached import AttachedSession
 from sapwood.session_server.merging_hook import refuse_merges
 from sapwood.session_server.shape import tree_of_shape
@@ -58,7 +58,7 @@ open_clusters: "weakref.WeakSet[Cluster]" = weakref.WeakSet()
 DAY = 86400.0
 """Seconds for which an invitation lets processes in by default."""
 
-NewTree = Callable[[Tree, SessionPort], SessionPort]
+NewTree = Callable[[Tree, SessionInterface], SessionInterface]
 """Makes a further tree over the agents of a session."""
 
 
@@ -140,7 +140,7 @@ class Cluster(TreeWork, Messaging, Submitting):
 
     def __init__(
         self,
-        session: SessionPort,
+        session: SessionInterface,
         settings: Settings,
         variables: Mapping[str, str],
         log_output: LogOutput,

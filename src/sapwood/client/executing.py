@@ -238,7 +238,7 @@ def _carrier_of_session(
     from sapwood.head_client.access import HeadAccess  # noqa: PLC0415 - as in commands_on
     from sapwood.head_client.commands import HeadCarrier  # noqa: PLC0415 - as in commands_on
     from sapwood.nodes.commands import LocalCarrier  # noqa: PLC0415 - as in commands_on
-    from sapwood.session.port import SessionState  # noqa: PLC0415 - as in commands_on
+    from sapwood.session.interface import SessionState  # noqa: PLC0415 - as in commands_on
 
     head = HeadAccess() if open_head is None else open_head()
     try:

@@ -23,7 +23,7 @@ from sapwood.core.failures import start_thread
 from sapwood.core.rankset import fold
 from sapwood.core.request import Request
 from sapwood.core.staying import StaysHere
-from sapwood.session.port import SessionPort
+from sapwood.session.interface import SessionInterface
 
 CallAt = Callable[[Sequence[int], Callable[..., Any], Any, Any], "list[TaskFuture]"]
 """Has agents make a call each."""
@@ -50,7 +50,7 @@ class AgentGroup(StaysHere):
         agents: Their ranks, in order.
     """
 
-    def __init__(self, agents: tuple[int, ...], session: SessionPort, call_at: CallAt) -> None:
+    def __init__(self, agents: tuple[int, ...], session: SessionInterface, call_at: CallAt) -> None:
         self.agents = agents
         self._session = session
         self._groups = session.groups

@@ -34,7 +34,7 @@ from sapwood.core.topology import Tree, flat
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.settings import Settings
 from sapwood.session.embedded import EmbeddedSession, embedded
-from sapwood.session.port import SessionPort
+from sapwood.session.interface import SessionInterface
 from sapwood.session_server.making import (
     chosen_settings,
     on_loopback,
@@ -640,7 +640,7 @@ def cluster_over(
     planned = plan_over(control, settings, agents, agents_per_node)
     options = planned.options
 
-    def new_session(shape: Tree, lender: SessionPort | None) -> EmbeddedSession:
+    def new_session(shape: Tree, lender: SessionInterface | None) -> EmbeddedSession:
         if lender is None:
             return EmbeddedSession(options, None, control.source(owned=owned))
         # Its junctions would be on this machine, where other machines do not reach them.

@@ -31,7 +31,7 @@ from sapwood.data.dataset import Dataset
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.settings import Settings
 from sapwood.environment.tracing import Carrier
-from sapwood.session.port import SessionPort
+from sapwood.session.interface import SessionInterface
 from sapwood.session_server.making import plan_here
 
 
@@ -59,7 +59,7 @@ def in_process_cluster(
     output = configure_logging(settings.log)
     session = InProcessSession(planned.options.tree.agents)
 
-    def no_tree(_shape: Tree, _lender: SessionPort) -> SessionPort:
+    def no_tree(_shape: Tree, _lender: SessionInterface) -> SessionInterface:
         raise alone("further trees")
 
     printer = OutputPrinter(session.tree.agents)
@@ -138,7 +138,7 @@ class InProcessOptions(InProcessSubmitting, TaskOptions):
 class InProcessCluster(InProcessSubmitting, Cluster):
     """A cluster whose agents are in this process; made by :func:`sapwood.local`."""
 
-    def _new_maker(self, session: SessionPort) -> CodeMaker:
+    def _new_maker(self, session: SessionInterface) -> CodeMaker:
         maker = LiveCodeMaker(
             self._cache,
             self._build_environment,

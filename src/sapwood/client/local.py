@@ -11,7 +11,7 @@ from sapwood.core.topology import Tree
 from sapwood.environment.logs import configure_logging
 from sapwood.environment.settings import Settings
 from sapwood.session.embedded import EmbeddedSession, embedded
-from sapwood.session.port import SessionPort
+from sapwood.session.interface import SessionInterface
 from sapwood.session_server.making import (
     SessionPlan,
     chosen_settings,
@@ -75,7 +75,7 @@ def local(
     chosen = linked_by(chosen, transport)
     planned = plan_here(chosen, agents, fanout, shape)
 
-    def new_session(shape: Tree, lender: SessionPort | None) -> EmbeddedSession:
+    def new_session(shape: Tree, lender: SessionInterface | None) -> EmbeddedSession:
         return EmbeddedSession(
             msgspec.structs.replace(planned.options, tree=shape),
             None if lender is None else embedded(lender),
@@ -87,7 +87,7 @@ def local(
 def new_cluster(
     settings: Settings,
     planned: SessionPlan,
-    new_session: Callable[[Tree, SessionPort | None], EmbeddedSession],
+    new_session: Callable[[Tree, SessionInterface | None], EmbeddedSession],
 ) -> Cluster:
     """Start a cluster whose root is in this process.
 
@@ -103,7 +103,7 @@ def new_cluster(
     tree = planned.options.tree
     printer = OutputPrinter(tree.agents)
 
-    def new_tree(shape: Tree, lender: SessionPort | None) -> EmbeddedSession:
+    def new_tree(shape: Tree, lender: SessionInterface | None) -> EmbeddedSession:
         """Return a session over this tree, with own agents or another session's."""
         session = new_session(shape, lender)
         host_filters(session, planned.runners, printer.take)

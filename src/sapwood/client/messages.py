@@ -14,11 +14,11 @@ from sapwood.core.rankset import fold
 from sapwood.core.request import Message, Request, take_message
 from sapwood.core.shown import shown
 from sapwood.core.topology import ROOT
-from sapwood.session.port import SessionPort
+from sapwood.session.interface import SessionInterface
 
 if TYPE_CHECKING:
     from sapwood.activity.tasks import TaskCall, TaskPool
-    from sapwood.session.port import RequestFuture
+    from sapwood.session.interface import RequestFuture
 
 
 class QueryResult(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class QueryResult(msgspec.Struct, frozen=True):
 class Messaging:
     """What a cluster can send, receive and ask; the client's rank is 0."""
 
-    _session: SessionPort
+    _session: SessionInterface
     _tasks: "TaskPool"
 
     def send(self, destination: int | Iterable[int], value: Any, tag: int = 0) -> None:

@@ -19,7 +19,7 @@ from sapwood.data.dataset import Dataset
 from sapwood.data.publish import Published
 from sapwood.data.slice import SliceRef
 from sapwood.data.stored_dataset import StoredDataset
-from sapwood.session.port import SessionPort
+from sapwood.session.interface import SessionInterface
 
 
 class PersistentDataset(Dataset):
@@ -38,7 +38,7 @@ class PersistentDataset(Dataset):
 
     def __init__(
         self,
-        session: SessionPort,
+        session: SessionInterface,
         data: Dataset,
         kept: _Kept | None = None,
         *,
@@ -152,7 +152,7 @@ class PersistentDataset(Dataset):
 class _Kept:
     """The retained parts of a persistent dataset, in the client and in agents."""
 
-    def __init__(self, session: SessionPort) -> None:
+    def __init__(self, session: SessionInterface) -> None:
         self.session = session
         self.handle = secrets.token_hex(8)
         self.released = False

@@ -13,14 +13,14 @@ from sapwood.code.profiles import ProfileResult, StackCount
 from sapwood.code.stacks import FrameInfo
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError
-from sapwood.session.port import SessionPort
+from sapwood.session.interface import SessionInterface
 from sapwood.session_server import session_calls
 from sapwood.session_server.attached import AttachedSession
 from sapwood.session_server.server_link import CALL_TIMEOUT
 
 
 def profile_agents(
-    session: SessionPort, ranks: Sequence[int], seconds: float, rate: float
+    session: SessionInterface, ranks: Sequence[int], seconds: float, rate: float
 ) -> ProfileResult:
     """Have agents sample for some seconds; of a session with a server, that has them do so.
 

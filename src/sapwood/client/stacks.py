@@ -14,7 +14,7 @@ from sapwood.code.symbolise import symbolise
 from sapwood.core import typed
 from sapwood.core.failures import log_failure
 from sapwood.head.session_records import SessionCredential
-from sapwood.session.port import SessionPort
+from sapwood.session.interface import SessionInterface
 from sapwood.session_server import session_calls
 from sapwood.session_server.attached import AttachedSession
 from sapwood.session_server.remote import connect_by
@@ -23,7 +23,7 @@ from sapwood.session_server.server_link import CALL_TIMEOUT, SessionAddress
 from sapwood.session_server.session_credential import cluster_of
 
 
-def read_stacks(session: SessionPort, ranks: Sequence[int], timeout: float) -> StackResult:
+def read_stacks(session: SessionInterface, ranks: Sequence[int], timeout: float) -> StackResult:
     """Ask agents for the stacks of their runners; of a session with a server, that asks them.
 
     Args:

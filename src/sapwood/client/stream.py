@@ -27,7 +27,13 @@ from sapwood.core.rankset import Ranges, fold, from_ranges
 from sapwood.core.shown import shown
 from sapwood.core.staying import StaysHere
 from sapwood.environment.units import describe_size
-from sapwood.session.port import PlacesChanged, SessionPort, StreamPort, SweepResult, WaveResult
+from sapwood.session.interface import (
+    PlacesChanged,
+    SessionInterface,
+    StreamInterface,
+    SweepResult,
+    WaveResult,
+)
 
 CLOSING = 5.0
 """Seconds that the end of a stream waits for what agents have sent."""
@@ -128,8 +134,8 @@ class Stream(StaysHere):
 
     def __init__(
         self,
-        session: SessionPort,
-        handle: StreamPort,
+        session: SessionInterface,
+        handle: StreamInterface,
         what: str,
         parameters: dict[str, Any],
         called: Callable[[], None],

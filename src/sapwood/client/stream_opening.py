@@ -22,7 +22,7 @@ from sapwood.core.rankset import fold
 from sapwood.core.shown import shown
 from sapwood.core.suggest import suggest
 from sapwood.core.topology import ROOT, Tree
-from sapwood.session.port import SessionPort, StreamOptions
+from sapwood.session.interface import SessionInterface, StreamOptions
 
 LATEST = "latest"
 """Of unread results, only the latest are kept."""
@@ -55,7 +55,7 @@ class StreamRequest(msgspec.Struct, frozen=True):
 
 
 def open_stream(
-    session: SessionPort,
+    session: SessionInterface,
     request: StreamRequest,
     make_code: MakeCode,
     called: Callable[[], None],
@@ -138,7 +138,7 @@ def open_stream(
     )
 
 
-def _must_come_back(session: SessionPort, agents: Sequence[int]) -> None:
+def _must_come_back(session: SessionInterface, agents: Sequence[int]) -> None:
     """Raise the reason why an agent stays lost: a stream that replaces would wait for ever."""
     if session.failure is not None and any(one.state.is_lost for one in session.processes(agents)):
         raise session.failure

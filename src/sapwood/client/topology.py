@@ -8,7 +8,7 @@ from sapwood.client.output import OutputPrinter
 from sapwood.client.tree_work import TreeWork
 from sapwood.core.errors import ClosedError
 from sapwood.environment.settings import Settings
-from sapwood.session.port import SessionPort
+from sapwood.session.interface import SessionInterface
 
 
 class Topology(TreeWork):
@@ -27,7 +27,7 @@ class Topology(TreeWork):
 
     def __init__(
         self,
-        session: SessionPort,
+        session: SessionInterface,
         settings: Settings,
         variables: Mapping[str, str],
         printer: OutputPrinter,

@@ -40,7 +40,7 @@ from sapwood.data.dataset import Dataset
 from sapwood.data.sources import load
 from sapwood.environment.settings import RunSettings, Settings
 from sapwood.environment.tracing import TraceSpan, inside
-from sapwood.session.port import SessionPort
+from sapwood.session.interface import SessionInterface
 
 
 class TreeWork(StaysHere, abc.ABC):
@@ -61,7 +61,7 @@ class TreeWork(StaysHere, abc.ABC):
 
     def __init__(
         self,
-        session: SessionPort,
+        session: SessionInterface,
         settings: Settings,
         variables: Mapping[str, str],
         printer: OutputPrinter,
@@ -81,7 +81,7 @@ class TreeWork(StaysHere, abc.ABC):
         self._cache = BuildCache(settings.cache.path(), size_limit=settings.cache.size)
         self._maker = self._new_maker(session)
 
-    def _new_maker(self, session: SessionPort) -> CodeMaker:
+    def _new_maker(self, session: SessionInterface) -> CodeMaker:
         return CodeMaker(
             self._cache,
             self._build_environment,
@@ -267,7 +267,7 @@ class TreeWork(StaysHere, abc.ABC):
         return targets_of(self._session.platforms)
 
     @property
-    def session(self) -> SessionPort:
+    def session(self) -> SessionInterface:
         """The tree underneath, with streams and requests for tools."""
         return self._session
 

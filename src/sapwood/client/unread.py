@@ -16,7 +16,7 @@ from typing import Any
 
 from sapwood.core.errors import ResourceError, SapwoodError
 from sapwood.core.futures import CallerFuture, when_done
-from sapwood.session.port import WaveResult
+from sapwood.session.interface import WaveResult
 
 UNREAD = 256
 """Results of waves that are kept to be read once more, also where their future has told them."""

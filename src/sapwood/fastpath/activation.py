@@ -8,8 +8,8 @@ from __future__ import annotations
 from sapwood.activity import agent_requests
 from sapwood.core.errors import SapwoodError
 from sapwood.session.embedded import EmbeddedSession
+from sapwood.session.interface import StreamInterface
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import StreamPort
 from sapwood.session.streams import StreamOptions
 
 
@@ -22,7 +22,7 @@ class Activation:
 
     def __init__(self, session: EmbeddedSession) -> None:
         self._session = session
-        self._stream: StreamPort | None = None
+        self._stream: StreamInterface | None = None
         session.shortcut.on_flowing = self._begin
         session.subscribe(self._places_changed)
 

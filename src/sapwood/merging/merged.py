@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sapwood.code.cache import BuildCache
     from sapwood.code.program import NativeFunctionRef
     from sapwood.environment.settings import Settings
-    from sapwood.session.port import ContentPort, WaveResult
+    from sapwood.session.interface import ContentInterface, WaveResult
 
 MERGE_TIMEOUT = 30.0
 """Seconds in which the server of the other session must have answered."""
@@ -47,7 +47,7 @@ class _FromAfar:
     """A session as it is to code that also goes to agents that see neither its memory nor files."""
 
     def __init__(self, session: AttachedSession) -> None:
-        self.content: ContentPort = session.content
+        self.content: ContentInterface = session.content
 
     def shares_machine(self, rank: int | None = None) -> bool:
         """Say that they do not."""

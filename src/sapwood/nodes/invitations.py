@@ -51,9 +51,9 @@ from sapwood.security.invitations import (
 )
 from sapwood.session.agent import END_AGENT, LEAVE_SESSION
 from sapwood.session.embedded import DRAINING, EmbeddedSession
+from sapwood.session.interface import AgentEvent, InvitationInfo, ProcessState
 from sapwood.session.member import tree_protocol
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import AgentEvent, InvitationInfo, ProcessState
 from sapwood.session.requests import ServedRequest
 
 CERTIFICATE_LIFE = dt.timedelta(days=365)

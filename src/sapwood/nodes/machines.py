@@ -21,8 +21,8 @@ from sapwood.lifecycle import events as lev
 from sapwood.lifecycle import machine_events as mev
 from sapwood.lifecycle.machine_core import MachineLifecycle
 from sapwood.lifecycle.starters import OnHost, StarterKey
+from sapwood.session.interface import NewAgent
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import NewAgent
 from sapwood.session.shared_reactor import SharedReactor
 
 _log = logger("nodes")

@@ -10,7 +10,7 @@ from sapwood.comm.streams.control import FLUSH
 from sapwood.core.errors import SapwoodError
 from sapwood.core.rankset import from_ranges
 from sapwood.lifecycle.processes import ProcessState
-from sapwood.session.port import ProcessView, StreamPort
+from sapwood.session.interface import ProcessView, StreamInterface
 
 DRAIN_PAUSE = 0.02
 """Seconds between two looks for places that are cut off from the tree."""
@@ -19,7 +19,7 @@ _ALIVE = (ProcessState.READY, ProcessState.DISCONNECTED)
 
 
 def drain(
-    streams: Sequence[StreamPort],
+    streams: Sequence[StreamInterface],
     seconds: float,
     processes: Callable[[Iterable[int]], list[ProcessView]],
 ) -> None:
@@ -38,7 +38,7 @@ def drain(
 
 
 def _is_unheard(
-    stream: StreamPort, end: float, processes: Callable[[Iterable[int]], list[ProcessView]]
+    stream: StreamInterface, end: float, processes: Callable[[Iterable[int]], list[ProcessView]]
 ) -> bool:
     """Flush a stream; say whether agents that live were not reached."""
     swept = stream.sweep(FLUSH).result(max(0.0, end - time.monotonic()))

@@ -1,4 +1,4 @@
-"""A session whose host lives in the user's process, and the port to it.
+"""A session whose host lives in the user's process, and the interface to it.
 
 A separate thread drives the host with the event loop; every change happens on that
 thread, and the methods here may be called from any other.
@@ -35,10 +35,16 @@ from sapwood.session.back_pressure import ByteLimiter
 from sapwood.session.client_groups import ClientGroups
 from sapwood.session.draining import drain
 from sapwood.session.host import SessionHost
+from sapwood.session.interface import (
+    HostedInvitations,
+    NewAgent,
+    ProcessView,
+    SessionInterface,
+    StreamInterface,
+)
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.options import PlacesChanged, SessionOptions
-from sapwood.session.port import HostedInvitations, NewAgent, ProcessView, SessionPort, StreamPort
 from sapwood.session.readiness import ReadinessNews
 from sapwood.session.requests import PendingRequests, RequestFuture
 from sapwood.session.secondary_tree import PrimarySession
@@ -222,7 +228,7 @@ class EmbeddedSession:
         """The thread of its loop."""
         return self._thread
 
-    def drain(self, streams: Sequence[StreamPort], seconds: float) -> None:
+    def drain(self, streams: Sequence[StreamInterface], seconds: float) -> None:
         """Wait until what agents have sent of themselves so far has arrived.
 
         Args:
@@ -479,7 +485,7 @@ def _new_shortcut(options: SessionOptions, loop: SharedReactor) -> Shortcut:
     return made
 
 
-def embedded(session: SessionPort) -> EmbeddedSession:
+def embedded(session: SessionInterface) -> EmbeddedSession:
     """Return the session behind a port, whose host is in this process.
 
     Raises:

@@ -31,11 +31,11 @@ from sapwood.lifecycle.core import LifecyclePolicy, ProcessLifecycle
 from sapwood.lifecycle.processes import census_of
 from sapwood.session.folder import make_folder
 from sapwood.session.gateways import Gateways
+from sapwood.session.interface import NewAgent
 from sapwood.session.keys import SessionKeys
 from sapwood.session.listeners import SessionListeners
 from sapwood.session.member import READDRESS, MemberConfiguration
 from sapwood.session.options import PlacesChanged, SessionOptions
-from sapwood.session.port import NewAgent
 from sapwood.session.secondary_tree import PrimarySession
 from sapwood.session.shared_configuration import SharedConfiguration
 from sapwood.session.shared_reactor import SharedReactor
@@ -51,7 +51,7 @@ _log = logger("session")
 
 
 Handlers = Mapping[type[ev.Effect], Callable[[Any], None]]
-"""What the port does with the effects of the root that concern it."""
+"""What the interface does with the effects of the root that concern it."""
 
 Ask = Callable[[int, str, Any], Any]
 """Sends a request to a place: its rank, the handler, the value."""

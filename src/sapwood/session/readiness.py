@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sapwood.session.interface import StreamInterface
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import StreamPort
 
 
 class ReadinessNews:
@@ -20,7 +20,7 @@ class ReadinessNews:
 
     def __init__(
         self,
-        stream: StreamPort,
+        stream: StreamInterface,
         seconds: float,
         agents: Callable[[], int],
         is_closed: Callable[[], bool],

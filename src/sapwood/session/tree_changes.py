@@ -10,8 +10,8 @@ from sapwood.core.errors import ResourceError, SapwoodError
 from sapwood.core.rankset import fold
 from sapwood.session.expansion import Expansion
 from sapwood.session.host import SessionHost
+from sapwood.session.interface import NewAgent
 from sapwood.session.loop_thread import LoopThread
-from sapwood.session.port import NewAgent
 
 
 class TreeChanges:

@@ -1,4 +1,4 @@
-"""The port of a session whose root is in another process.
+"""The interface of a session whose root is in another process.
 
 What a client does with streams, requests, messages and groups is the same as where the root is
 its own: the same classes make events and take effects. Here the events travel as messages.
@@ -26,10 +26,10 @@ from sapwood.session.back_pressure import DEFAULT_BACKLOG, ByteLimiter
 from sapwood.session.client_groups import ClientGroups
 from sapwood.session.draining import drain
 from sapwood.session.embedded import CLOSING, DRAINING
+from sapwood.session.interface import NewAgent, ProcessView, StreamInterface
 from sapwood.session.loop_thread import LoopThread
 from sapwood.session.mailbox import Mailbox
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import NewAgent, ProcessView, StreamPort
 from sapwood.session.requests import PendingRequests, RequestFuture
 from sapwood.session.shortcut import NoShortcut
 from sapwood.session.streams import StreamHandle, StreamOptions, StreamTable
@@ -308,7 +308,7 @@ class AttachedSession:
         """Remove places for good: wait for what they were asked for, then end their processes."""
         self.link.ask(session_calls.CONTRACT, [list(ranks), seconds, reason]).result()
 
-    def drain(self, streams: Sequence[StreamPort], seconds: float) -> None:
+    def drain(self, streams: Sequence[StreamInterface], seconds: float) -> None:
         """Wait until what agents have sent of themselves so far has arrived."""
         drain(streams, seconds, self.processes)
 

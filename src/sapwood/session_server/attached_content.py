@@ -16,7 +16,7 @@ from sapwood.core import typed
 from sapwood.core.errors import ClosedError
 from sapwood.core.hints import command
 from sapwood.session.back_pressure import check_size
-from sapwood.session.port import InvitationInfo
+from sapwood.session.interface import InvitationInfo
 from sapwood.session_server import session_calls
 from sapwood.session_server.server_link import CALL_TIMEOUT, ServerLink
 

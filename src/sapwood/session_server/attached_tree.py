@@ -9,8 +9,8 @@ from sapwood.core import typed
 from sapwood.core.errors import SapwoodError
 from sapwood.core.failures import fail
 from sapwood.core.topology import Tree
+from sapwood.session.interface import ProcessView
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import ProcessView
 from sapwood.session_server import session_calls, wire
 from sapwood.session_server.server_link import CALL_TIMEOUT, ServerLink
 

@@ -41,7 +41,7 @@ from sapwood.session_server.shape import agents_of_shape, tree_of_shape
 
 if TYPE_CHECKING:
     from sapwood.nodes.processes import NodePool
-    from sapwood.session.port import AgentEvent, HostedInvitations
+    from sapwood.session.interface import AgentEvent, HostedInvitations
 
 AGENT_ENTRY = "sapwood.activity.agent_process:main"
 JUNCTION_ENTRY = "sapwood.activity.filter_host:main"

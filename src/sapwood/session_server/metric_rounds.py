@@ -14,7 +14,7 @@ from sapwood.core.errors import SapwoodError
 from sapwood.core.futures import when_done
 from sapwood.head.session_records import WorkMetrics
 from sapwood.session.embedded import EmbeddedSession
-from sapwood.session.port import StreamPort
+from sapwood.session.interface import StreamInterface
 from sapwood.session.streams import StreamOptions
 from sapwood.session.wave_result import WaveResult
 
@@ -43,7 +43,7 @@ class MetricRounds:
         self._session = session
         self._tell = tell
         self._interval = interval
-        self._stream: StreamPort | None = None
+        self._stream: StreamInterface | None = None
         self._timer: Timer | None = None
         self._sum = WorkMetrics(buckets=[0] * len(BUCKETS))
 
@@ -71,7 +71,7 @@ class MetricRounds:
         except SapwoodError:  # it is closed; agents have gone for good
             self._stream = None
 
-    def _opened(self) -> StreamPort:
+    def _opened(self) -> StreamInterface:
         if self._stream is None or self._stream.closed is not None:
             sync = Synchronisation(TIME_OUT, PATIENCE, "next")
             options = StreamOptions(sync=sync, on_loss=PARTIAL, follows=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sapwood.activity import agent_requests
+from sapwood.session.interface import ProcessView
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import ProcessView
 from sapwood.session_server import wire
 from sapwood.session_server.client import ServedClient
 from sapwood.session_server.keeping import KeptOutput

@@ -23,7 +23,7 @@ from sapwood.core.failures import as_error, log_failure
 from sapwood.environment.logs import logger
 from sapwood.environment.settings import CommSettings, DisconnectPolicy
 from sapwood.head import session_records
-from sapwood.session.port import AgentEvent, InvitationInfo
+from sapwood.session.interface import AgentEvent, InvitationInfo
 from sapwood.session_server import wire
 from sapwood.session_server.admission import Admission
 from sapwood.session_server.client import ServedClient

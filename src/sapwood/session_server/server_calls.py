@@ -15,7 +15,7 @@ from sapwood.comm.shared_memory import SharedRef
 from sapwood.content.refs import ContentRef
 from sapwood.core import typed
 from sapwood.core.errors import ConfigurationError, ProtocolError, SecurityError
-from sapwood.session.port import NewAgent
+from sapwood.session.interface import NewAgent
 from sapwood.session_server import session_calls, wire
 from sapwood.session_server.client import ServedClient
 from sapwood.session_server.merging_hook import SessionMerging

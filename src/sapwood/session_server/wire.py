@@ -27,8 +27,8 @@ from sapwood.comm.shared_memory import SharedRef
 from sapwood.core import typed
 from sapwood.core.errors import ErrorRecord
 from sapwood.core.topology import Tree
+from sapwood.session.interface import ProcessView
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import ProcessView
 
 VERSION = 4
 """Of this protocol. The kinds and the fields of what travels are fixed by it."""

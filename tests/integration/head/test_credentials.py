@@ -73,7 +73,7 @@ from sapwood.security.capabilities import (
     verify,
 )
 from sapwood.security.rights import ALLOCATE, RIGHTS, ROLES, SPAWN, Rights
-from sapwood.session.port import NewAgent
+from sapwood.session.interface import NewAgent
 from sapwood.session_server.session_credential import credential_text
 
 from .up_head import PATIENCE, UpHead, until

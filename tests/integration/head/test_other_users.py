@@ -26,7 +26,7 @@ from sapwood.core.topology import ROOT
 from sapwood.head_client.access import HeadAccess
 from sapwood.nodes import messages
 from sapwood.security.capabilities import Capability
-from sapwood.session.port import NewAgent
+from sapwood.session.interface import NewAgent
 
 PATIENCE = 30.0
 SHORT = Path("/tmp")  # noqa: S108 - where the folders of other users are

@@ -15,8 +15,8 @@ from sapwood.core.errors import AgentLostError, ClosedError, ConfigurationError
 from sapwood.core.topology import ROOT
 from sapwood.session.embedded import EmbeddedSession
 from sapwood.session.expansion import Expansion
+from sapwood.session.interface import NewAgent
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import NewAgent
 from sapwood.session.streams import StreamOptions
 
 MakeSession = Callable[..., EmbeddedSession]

@@ -29,8 +29,8 @@ from sapwood.core.errors import (
 )
 from sapwood.core.topology import flat
 from sapwood.session.embedded import EmbeddedSession
+from sapwood.session.interface import ProcessState, ProcessView
 from sapwood.session.options import PlacesChanged
-from sapwood.session.port import ProcessState, ProcessView
 from sapwood.session.requests import RequestFuture
 
 TIMEOUT = 30.0

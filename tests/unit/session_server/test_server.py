@@ -15,7 +15,7 @@ from sapwood.comm.streams.control import STAGE
 from sapwood.core.errors import ConfigurationError, SecurityError
 from sapwood.core.topology import flat
 from sapwood.environment.settings import DisconnectPolicy
-from sapwood.session.port import NewAgent
+from sapwood.session.interface import NewAgent
 from sapwood.session_server import session_calls, wire
 from sapwood.session_server.admission import MAX_WATCHERS
 from sapwood.session_server.client import ServedClient

@@ -17,7 +17,7 @@ from sapwood.core.errors import TimeLimitError, UserCodeError
 from sapwood.environment.settings import CommSettings
 from sapwood.fastpath.relay_library import RelayLibrary, RelayMemory
 from sapwood.session.embedded import embedded
-from sapwood.session.port import StreamPort
+from sapwood.session.interface import StreamInterface
 
 TIMEOUT = 60.0
 TREE = (2, 0)
@@ -102,7 +102,7 @@ def relayed(run: sapwood.Run) -> int:
     return sum(agent.relayed for agent in run.statistics.agents)
 
 
-def flow(cluster: sapwood.Cluster, until: Until) -> StreamPort:
+def flow(cluster: sapwood.Cluster, until: Until) -> StreamInterface:
     """Return a stream whose waves the agents have begun to relay."""
     stream = cluster.session.open_stream("echo", {"x": "sum"})
 

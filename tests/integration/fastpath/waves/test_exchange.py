@@ -26,7 +26,7 @@ from sapwood.environment.cores import usable_cores
 from sapwood.fastpath import native
 from sapwood.fastpath.exchange import WaveExchange
 from sapwood.session.embedded import EmbeddedSession
-from sapwood.session.port import NewAgent
+from sapwood.session.interface import NewAgent
 from sapwood.session.streams import StreamHandle, StreamOptions
 from sapwood.session.wave_result import WaveResult
 

@@ -1,9 +1,10 @@
-"""The port of a session: the only module of this room that the rooms of the client import.
+"""The interface of a session: the only module of this package that the client's packages import.
 
 The session itself is a *host* (``host.py``): the root of the tree, its supervision, the numbers of
-streams. The holder of a :class:`SessionPort` opens streams, sends requests and messages and enters
-groups, from any thread, and gets futures. Where the host lives in the same process, the port is
-``embedded.py``; only ``client/local.py``, which makes the session, knows that.
+streams. The holder of a :class:`SessionInterface` opens streams, sends requests and messages and
+enters groups, from any thread, and gets futures. Where the host is in the same process,
+``embedded.py`` implements the interface; only ``client/local.py``, which makes the session, knows
+that.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ from sapwood.session.wave_result import WaveResult
 
 __all__ = [
     "AgentEvent",
-    "ContentPort",
-    "GroupPort",
+    "ContentInterface",
+    "GroupInterface",
     "HostedInvitations",
     "InvitationInfo",
-    "InvitationPort",
+    "InvitationInterface",
     "PlacesChanged",
     "ProcessState",
     "ProcessView",
     "RequestFuture",
-    "SessionPort",
+    "SessionInterface",
     "SessionState",
+    "StreamInterface",
     "StreamOptions",
-    "StreamPort",
     "SweepResult",
     "WaveResult",
 ]
@@ -81,7 +82,7 @@ class ProcessView(msgspec.Struct, frozen=True):
         return self.state.is_lost or self.state is ProcessState.STARTING
 
 
-class StreamPort(Protocol):
+class StreamInterface(Protocol):
     """An open stream, as its user holds it.
 
     Attributes:
@@ -139,7 +140,7 @@ class StreamPort(Protocol):
         """
 
 
-class GroupPort(Protocol):
+class GroupInterface(Protocol):
     """The groups that the client takes part in, as rank 0."""
 
     def enter(
@@ -154,7 +155,7 @@ class GroupPort(Protocol):
         """Leave a group."""
 
 
-class ContentPort(Protocol):
+class ContentInterface(Protocol):
     """What the root offers to places that see neither its memory nor its files, by its hash."""
 
     def offer(self, data: bytes | bytearray | memoryview) -> ContentRef:
@@ -172,7 +173,7 @@ class ContentPort(Protocol):
         """Offer something once less; with the last time it is gone."""
 
 
-class InvitationPort(Protocol):
+class InvitationInterface(Protocol):
     """The invitations by which other processes become agents of a session.
 
     Attributes:
@@ -194,7 +195,7 @@ class InvitationPort(Protocol):
         """Stop all invited agents, and admit no more."""
 
 
-class HostedInvitations(InvitationPort, Protocol):
+class HostedInvitations(InvitationInterface, Protocol):
     """The same where the root is in this process.
 
     Attributes:
@@ -242,7 +243,7 @@ class SessionThread(Protocol):
         """Raise ClosedError in a process that was forked from the one that has the thread."""
 
 
-class SessionPort(Protocol):
+class SessionInterface(Protocol):
     """A session, as its users hold it; all of it may be used from any thread.
 
     Attributes:
@@ -261,15 +262,15 @@ class SessionPort(Protocol):
         """Return the other machines on which processes can begin now."""
 
     @property
-    def groups(self) -> GroupPort:
+    def groups(self) -> GroupInterface:
         """The groups that the client takes part in."""
 
     @property
-    def invitations(self) -> InvitationPort:
+    def invitations(self) -> InvitationInterface:
         """The invitations by which other processes become its agents."""
 
     @property
-    def content(self) -> ContentPort:
+    def content(self) -> ContentInterface:
         """Content that is offered to places on other machines."""
 
     def shares_machine(self, rank: int | None = None) -> bool:
@@ -305,7 +306,7 @@ class SessionPort(Protocol):
         members: Sequence[int] | None = None,
         context: str = "",
         options: StreamOptions = ...,
-    ) -> StreamPort:
+    ) -> StreamInterface:
         """Open a stream to agents."""
 
     def ask(self, rank: int, handler: str, value: Any) -> RequestFuture:
@@ -342,7 +343,7 @@ class SessionPort(Protocol):
     def subscribe(self, listener: Callable[[PlacesChanged], None]) -> Callable[[], None]:
         """Call a function for lost and replaced places, until the returned function is called."""
 
-    def drain(self, streams: Sequence[StreamPort], seconds: float) -> None:
+    def drain(self, streams: Sequence[StreamInterface], seconds: float) -> None:
         """Wait until what agents have sent of themselves so far has arrived."""
 
     def start(self) -> None:
