@@ -108,6 +108,7 @@ class StackSampler:
         self._loop = loop
         self._runner = runner
         self._counts: dict[str, int] = {}
+        self._keys: dict[str, str] = {}  # by what runners wrote, which is the same very often
         self._timer: Timer | None = None
         self._period = self._until = 0.0
 
@@ -145,16 +146,25 @@ class StackSampler:
     def _sampled(self, found: StackText) -> None:
         if not found.text:
             return  # it is stopped, or has just begun or ended
-        if not is_serving(found.text):
-            self._count(STARTS)
-            return
-        main = next((one for one in from_faulthandler(found.text) if one.main), None)
-        self._count(stack_key(main.frames) if main is not None else IDLE)
+        key = self._keys.get(found.text)
+        if key is None:
+            key = key_of(found.text)
+            if len(self._keys) < MAX_STACKS:
+                self._keys[found.text] = key
+        self._count(key)
 
     def _count(self, stack: str) -> None:
         if stack not in self._counts and len(self._counts) >= MAX_STACKS:
             stack = OTHERS
         self._counts[stack] = self._counts.get(stack, 0) + 1
+
+
+def key_of(text: str) -> str:
+    """Return the stack that a runner wrote."""
+    if not is_serving(text):
+        return STARTS
+    main = next((one for one in from_faulthandler(text) if one.main), None)
+    return IDLE if main is None else stack_key(main.frames)
 
 
 def stack_key(frames: tuple[FrameInfo, ...]) -> str:

@@ -60,6 +60,16 @@ class OutputCapture:
         while self._take():
             pass
 
+    def pause(self) -> None:
+        """Read only when drained: a runner writes a stack in many small pieces."""
+        if self._read >= 0:
+            self._loop.remove_reader(self._read)
+
+    def resume(self) -> None:
+        """Read what is printed as it comes again."""
+        if self._read >= 0:
+            self._loop.add_reader(self._read, self._readable)
+
     def close(self) -> None:
         """Stop reading; end the last line, because another runner prints the next one."""
         if self._is_in_line and self._on_output is not None:

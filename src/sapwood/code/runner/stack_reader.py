@@ -84,15 +84,18 @@ def signals_of(pid: int, number: int = STACK_SIGNAL) -> ProcessSignals | None:
     """
     try:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123 - agents have no pathlib
-            known = {name: value.strip() for name, _, value in (one.partition(":") for one in file)}
+            text = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    sets = {
-        name: int(known.get(name, "0"), 16) for name in ("SigPnd", "ShdPnd", "SigBlk", "SigCgt")
-    }
+
+    def value(name: str) -> str:
+        _, _, rest = text.partition(f"\n{name}:\t")  # a dictionary of all lines takes longer
+        return rest.partition("\n")[0]
+
+    sets = {name: int(value(name) or "0", 16) for name in ("SigPnd", "ShdPnd", "SigBlk", "SigCgt")}
     bit = 1 << (number - 1)
     return ProcessSignals(
-        known.get("State", "?")[:1],
+        value("State")[:1] or "?",
         bool(sets["SigCgt"] & bit),
         bool((sets["SigPnd"] | sets["ShdPnd"]) & bit),
         bool(sets["SigBlk"] & bit),
@@ -112,6 +115,7 @@ class StackReader:
         self._timer: Timer | None = None
         self._on_sample: OnStack | None = None
         self._after_sample: Callable[[], object] = _nothing
+        self._resume: Callable[[], object] = _nothing
 
     def sample(self, pid: int, capture: OutputCapture, on_sample: OnStack) -> None:
         """Have a runner write the stack of its main thread, unless it is writing one.
@@ -124,6 +128,8 @@ class StackReader:
         if self._waiting or self._on_sample is not None:
             return
         self._on_sample = on_sample
+        capture.pause()
+        self._resume = capture.resume
         self._look(_Reading(pid, capture, self._loop.time() + PATIENCE, SAMPLE_SIGNAL))
 
     def read(self, pid: int, capture: OutputCapture, on_stack: OnStack) -> None:
@@ -169,6 +175,7 @@ class StackReader:
             self._timer = None
         if self._on_sample is not None:
             on_sample, self._on_sample = self._on_sample, None
+            self._resume()
             begin, self._after_sample = self._after_sample, _nothing
             on_sample(found)
             begin()
