@@ -16,6 +16,7 @@ from sapwood.cli.session_work import attached
 from sapwood.code.stacks import StackResult
 from sapwood.core.errors import ConfigurationError
 from sapwood.core.hints import command
+from sapwood.core.hostset import expand_hosts
 from sapwood.core.rankset import parse_ranks
 from sapwood.core.shown import shown
 from sapwood.core.terminal_text import printable
@@ -39,6 +40,12 @@ def stack(
             "--agents", metavar="SET", help="Ranks of the agents, such as 2-4,7; default: all."
         ),
     ] = "",
+    nodes: Annotated[
+        str,
+        typer.Option(
+            "--nodes", metavar="SET", help="Agents on these machines, such as n[1-4]; default: all."
+        ),
+    ] = "",
     timeout: Annotated[
         str, typer.Option("--timeout", metavar="TIME", help="Time to wait for answers.")
     ] = "5s",
@@ -52,11 +59,15 @@ def stack(
     """
     ranks = ranks_of(agents)
     seconds = parse_duration(timeout)
+    machines = set(expand_hosts(nodes)) if nodes else None
     names = [session] if session else _active(cluster)
     found: dict[str, StackResult] = {}
     for name in names:
         with attached(name, "watch", cluster) as watcher:
-            found[name] = watcher.stacks(seconds, agents=ranks)
+            every = watcher.stacks(seconds, agents=ranks)
+        if machines is not None:
+            every = StackResult(tuple(one for one in every.agents if one.node in machines))
+        found[name] = every
     if as_json:
         print_json(
             {

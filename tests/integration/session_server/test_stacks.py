@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -48,6 +49,9 @@ def test_the_stacks_of_a_session_while_its_owner_waits(head: Head, until: Until)
         assert session["session"] == head.sessions.find("night").handle
         assert [one["state"] for one in session["agents"]] == ["busy", "idle", "busy"]
         assert run("night", "--agents", "2") == "agent 2: idle\n"
+        here = ["--nodes", os.uname().nodename]
+        assert run("night", "--agents", "2", *here) == "agent 2: idle\n"
+        assert run("night", "--nodes", "elsewhere[1-2]") == "\n"
         assert not any(one.done() for one in calls)
         owner.close()
     until(lambda: head.sessions.find("night").state == "ended")
