@@ -52,7 +52,7 @@ from sapwood.head.parts.tokens import JoinTokens
 from sapwood.head.parts.web import WebServer
 from sapwood.head.web import HttpListen
 from sapwood.nodes.node_facts import NodeFacts
-from sapwood.nodes.port import addresses_of_port, listen_address
+from sapwood.nodes.port import ANY, addresses_of_port, listen_address
 from sapwood.session_server.making import session_options, site_variables
 from sapwood.store.opening import is_shared
 
@@ -292,7 +292,7 @@ class _HeadProcess:
         if self._ready_descriptor >= 0:
             background.tell(self._ready_descriptor, answer)
         else:
-            _show(answer, as_json=self._as_json)
+            _show(answer, self._request.listen, as_json=self._as_json)
             sys.stdout.flush()
 
     def _new_head(self, leadership: Leadership | None) -> Head:
@@ -386,7 +386,7 @@ def start_behind(request: UpRequest, *, as_json: bool) -> None:
     words = ["up", "--foreground", "--cluster", request.name, *words_of(request)]
     words += [word for key, value in request.flags.items() for word in ("--set", f"{key}={value}")]
     line = background.start(background.own_command(*words), folder / "head.log", b"", START_TIMEOUT)
-    _show(_read_answer(line), as_json=as_json)
+    _show(_read_answer(line), request.listen, as_json=as_json)
 
 
 def _refuse_second(name: str) -> None:
@@ -407,7 +407,7 @@ def _second(name: str, where: str) -> ConfigurationError:
     )
 
 
-def _show(answer: UpAnswer, *, as_json: bool) -> None:
+def _show(answer: UpAnswer, listen: str, *, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
@@ -420,9 +420,15 @@ def _show(answer: UpAnswer, *, as_json: bool) -> None:
     nodes = f"{len(answer.nodes)} node{'s' * (len(answer.nodes) != 1)}"
     typer.echo(f"The cluster '{answer.name}' is up: {nodes}, process {answer.pid}.")
     if all(address.startswith(("127.", "[::1]")) for address in answer.addresses):
-        typer.echo("It listens on this machine only; --listen 0.0.0.0:7700 lets others join.")
+        if listen.rpartition(":")[0].strip("[]") in ANY:
+            typer.echo(
+                "No other machine can join: this machine has only its loopback interface. Connect "
+                "it to a network, then restart the head."
+            )
+        else:
+            typer.echo("It listens on this machine only; --listen 0.0.0.0:7700 lets others join.")
     else:
-        typer.echo("Within an hour, other machines join it by:\n")
+        typer.echo("Within an hour, other machines can join it with:\n")
         typer.echo(command_line("node", "join", answer.join) + "\n")
     _show_http(answer)
     run = command("run", "PROGRAM", "--cluster", answer.name)

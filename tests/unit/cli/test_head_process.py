@@ -1,6 +1,8 @@
-"""The deadlines of ``sapwood down`` and of what the head does meanwhile."""
+"""The answer of ``sapwood up``, and the deadlines of ``sapwood down``."""
 
 from __future__ import annotations
+
+import pytest
 
 from sapwood.cli import head_process
 from sapwood.contexts import spawner
@@ -30,3 +32,22 @@ def test_down_waits_longer_than_a_head_that_ends() -> None:
     ending_sessions = sessions.END_TIMEOUT + watched.KILL_TIMEOUT
     ending_nodes = control.LEAVE_TIMEOUT + NODES + credentials.DENIAL_WAIT
     assert ending_runs + ending_sessions + ending_nodes < head_process.END_TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("listen", "shown"),
+    [
+        ("127.0.0.1:7700", "--listen 0.0.0.0:7700 lets others join"),
+        ("0.0.0.0:7700", "this machine has only its loopback interface"),
+    ],
+)
+def test_up_suggests_no_option_that_was_given(
+    listen: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = head_process.UpAnswer(
+        name="lab", pid=7, addresses=["127.0.0.1:7700"], nodes=["n1"], join="", expires=0.0
+    )
+    head_process._show(answer, listen, as_json=False)
+    text = capsys.readouterr().out
+    assert shown in " ".join(text.split())
+    assert ("--listen" in text) == listen.startswith("127.")

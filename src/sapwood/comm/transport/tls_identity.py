@@ -82,9 +82,9 @@ def parse_endpoint(endpoint: str, address: str) -> tuple[str, int]:
         host = host[1:-1]
     if not separator or not host or bracketed != (":" in host) or not 0 <= number < 65536:
         raise CommunicationError(
-            f"not HOST:PORT: {shown(endpoint)}",
+            f"{shown(endpoint)} is not HOST:PORT",
             where=address,
-            hint="write host:port, an IPv6 host in brackets",
+            hint="write HOST:PORT, such as 0.0.0.0:7700 or [::1]:7700",
         )
     return host, number
 
