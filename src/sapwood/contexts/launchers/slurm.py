@@ -116,10 +116,19 @@ class JobView(NamedTuple):
             'job 6 waits in partition main: Resources'
         """
         text = f"job {self.job} waits in partition {self.partition}: {self.reason}"
+        if self.reason in _REASONS:
+            text += f" ({_REASONS[self.reason]}; see `sinfo -l`)"
         if self.start is not None:
             text += f"; expected to start at {self.start:%Y-%m-%d %H:%M}"
         return text
 
+
+_REASONS = {
+    "PartitionConfig": "no machine there has the cores and memory that the job wants on each",
+    "PartitionNodeLimit": "the job wants more machines than are allowed or up there",
+    "PartitionTimeLimit": "the job wants a longer time than is allowed there",
+}
+"""Reasons for which a job may wait forever, in words."""
 
 FORMAT = "%i|%T|%S|%N|%P|%r"
 """What ``squeue`` tells of a job; unlike its JSON, this is the same in all versions of Slurm."""

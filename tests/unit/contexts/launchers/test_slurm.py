@@ -47,6 +47,14 @@ def test_a_job_without_a_start_has_none() -> None:
     assert JobView.parse("6|PENDING|N/A||main|Priority").start is None
 
 
+def test_a_reason_that_may_last_forever_is_explained() -> None:
+    text = JobView.parse("6|PENDING|N/A||main|PartitionConfig").describe()
+    assert text == (
+        "job 6 waits in partition main: PartitionConfig (no machine there has the cores and memory "
+        "that the job wants on each; see `sinfo -l`)"
+    )
+
+
 def test_variables_of_another_job_are_stripped() -> None:
     poison = {"SLURM_NTASKS": "1", "SRUN_DEBUG": "1", "SBATCH_ACCOUNT": "a"}
     assert stripped(poison | {"SALLOC_ACCOUNT": "b"}) == {"SALLOC_ACCOUNT": "b"}
