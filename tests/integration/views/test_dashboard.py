@@ -402,7 +402,7 @@ def test_the_timeline_is_zoomed_by_keys_and_says_what_is_pointed_at(
         x = 62 + (box["width"] - 62) * (time_ - begin) / (end - begin)
         canvas.hover(position={"x": x, "y": 22 + 20 * (row + 0.5)})
         page.see(text)
-    page.see("Items were moved 1 time; 2 times another agent was asked for items of a late one")
+    page.see("Items were moved 1 time; 2 times another agent also got items of a straggler")
     before = canvas.evaluate("one => one.toDataURL()")
     canvas.focus()
     page.page.keyboard.press("+")

@@ -67,7 +67,7 @@ export function timelineOf(record) {
 const OUTCOMES = {
   running: "nobody has answered yet",
   used: "it was faster",
-  late: "the late agent was faster after all",
+  late: "the straggler was faster",
   failed: "it gave no answer",
 };
 
@@ -218,7 +218,7 @@ function helped(record) {
   if (moves) parts.push(`items were moved ${plural(moves, "time")}`);
   if (late) {
     const used = record.late.filter((one) => one.outcome === "used").length;
-    parts.push(`${plural(late, "time")} another agent was asked for items of a late one` + (late === record.late.length ? `, and was faster ${plural(used, "time")}` : ""));
+    parts.push(`${plural(late, "time")} another agent also got items of a straggler` + (late === record.late.length ? `, and was faster ${plural(used, "time")}` : ""));
   }
   if (!parts.length) return "";
   const text = parts.join("; ");
@@ -288,7 +288,7 @@ const MOVES = [
 const LATE = [
   { name: "at", cell: time("at"), sort: by("at"), number: true },
   { name: "iteration", cell: (row) => String(row.iteration), sort: by("iteration"), number: true, optional: true },
-  { name: "late agent", cell: (row) => String(row.agent), sort: by("agent"), number: true },
+  { name: "straggler", cell: (row) => String(row.agent), sort: by("agent"), number: true },
   { name: "asked", cell: (row) => String(row.by), sort: by("by"), number: true },
   { name: "items", cell: (row) => `${row.start}..${row.stop}`, sort: by("start"), optional: true },
   { name: "what came of it", cell: outcomeOf },

@@ -13,8 +13,8 @@ const MARKS = {
   slow: ["--slow", "the others waited for this one"],
   lost: ["--lost", "an agent was lost"],
   moved: ["--moved", "items moved to another agent"],
-  used: ["--used", "items of a late agent: another one was faster"],
-  unused: ["--unused", "items of a late agent: asked for elsewhere as well"],
+  used: ["--used", "items of a straggler: the other agent was faster"],
+  unused: ["--unused", "items of a straggler: also given to another agent"],
   checkpoint: ["--checkpoint", "a checkpoint"],
 };
 const AXIS = 22; // pixels
