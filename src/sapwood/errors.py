@@ -2,6 +2,7 @@
 
 from sapwood.core import errors as _errors
 from sapwood.core.errors import (
+    ActorLostError,
     AgentLostError,
     ArgumentError,
     BuildError,
@@ -42,6 +43,7 @@ from sapwood.core.errors import (
 )
 
 __all__ = [
+    "ActorLostError",
     "AgentLostError",
     "ArgumentError",
     "BuildError",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sapwood.activity.run_record import WorkStatistics
     from sapwood.activity.statistics import AgentStatistics, FunctionStatistics, RunStatistics
     from sapwood.activity.task_future import TaskFuture
+    from sapwood.client.actors import Actor, Actors
     from sapwood.client.autoscaling import AutoscaleBounds, Autoscaling
     from sapwood.client.cluster import AgentInfo
     from sapwood.client.cluster_head import ClusterHead, NodeInfo
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANY",
+    "Actor",
+    "Actors",
     "AgentContext",
     "AgentGroup",
     "AgentInfo",
@@ -110,6 +113,7 @@ if not TYPE_CHECKING:
             "sapwood.activity.run_record": "WorkStatistics",
             "sapwood.activity.statistics": "AgentStatistics FunctionStatistics RunStatistics",
             "sapwood.activity.task_future": "TaskFuture",
+            "sapwood.client.actors": "Actor Actors",
             "sapwood.client.autoscaling": "Autoscaling AutoscaleBounds",
             "sapwood.client.cluster": "AgentInfo",
             "sapwood.client.cluster_head": "ClusterHead NodeInfo",

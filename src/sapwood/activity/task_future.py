@@ -173,6 +173,14 @@ class TaskFuture(RequestFuture):
         return f"<Future of {self._function}: {state}>"
 
 
+def follow(future: TaskFuture, other: TaskFuture) -> None:
+    """Settle a future as another one was settled; pickles stay closed until a caller asks."""
+    if not other._is_trusted:  # noqa: SLF001 - of this module
+        future.distrust()
+    error = Future.exception(other, 0)
+    future.settle(None if error else Future.result(other, 0), error)
+
+
 def _nothing() -> None:
     """Do nothing: no agent has the task."""
 

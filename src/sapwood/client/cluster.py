@@ -18,6 +18,7 @@ from sapwood.activity.profile_round import RATE, check_rate
 from sapwood.activity.statistics import FunctionStatistics, by_function_and_node
 from sapwood.activity.task_future import TaskFuture
 from sapwood.activity.tasks import TaskCall, TaskPool
+from sapwood.client.actors import MakesActors
 from sapwood.client.autoscaling import CONTRACT_TIMEOUT, Autoscaling, ScalableCluster, bounds_of
 from sapwood.client.group import AgentGroup
 from sapwood.client.messages import Messaging
@@ -125,7 +126,7 @@ class AgentInfo(msgspec.Struct, frozen=True):
     joined: bool = False
 
 
-class Cluster(TreeWork, Messaging, Submitting):
+class Cluster(TreeWork, Messaging, MakesActors, Submitting):
     """Agents on this machine and the tree between them and you; made by :func:`sapwood.local`.
 
     It is a :class:`concurrent.futures.Executor`. Use it as a context manager, which waits for the

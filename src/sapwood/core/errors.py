@@ -30,7 +30,8 @@
     │   ├── AgentLostError             SW402
     │   ├── ClosedError                SW403
     │   ├── NodeLostError              SW404
-    │   └── GroupError                 SW408
+    │   ├── GroupError                 SW408
+    │   └── ActorLostError             SW409
     ├── StoreError                     SW500  the store of a head cannot do what was asked
     │   ├── StoreInUseError            SW501
     │   ├── StoreFullError             SW502
@@ -368,6 +369,12 @@ class GroupError(CommunicationError):
     """Members of a group did not call the same operation, or not in time, or one left."""
 
     code = "SW408"
+
+
+class ActorLostError(CommunicationError):
+    """The process that held an actor's state has ended, or the actor was closed."""
+
+    code = "SW409"
 
 
 class ClosedError(CommunicationError, RuntimeError):

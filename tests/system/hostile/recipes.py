@@ -180,6 +180,14 @@ def released(cluster: sapwood.Cluster, value: Any) -> None:
 
 
 CLUSTER: dict[str, Row] = {
+    "actor": Row(
+        lambda cluster, value: closed(cluster.actor(id, value, restarts=0)),
+        EVERY,
+    ),
+    "actors": Row(
+        lambda cluster, value: closed(cluster.actors(dict, shape={"one": value})),
+        EVERY,
+    ),
     "autoscale": Row(lambda cluster, value: cluster.autoscale(1, value).stop(), EVERY),
     "contract": Row(
         lambda cluster, value: cluster.contract(value),
