@@ -249,28 +249,12 @@ def test_only_expected_skips_pass(request: pytest.FixtureRequest) -> None:
 MAX_METHODS, MAX_ATTRIBUTES = 35, 20
 """Of one class; a class with more is several things."""
 
-SMALL_CLASSES = (
-    "activity",
-    "cli",
-    "client",
-    "comm",
-    "contexts",
-    "core",
-    "data",
-    "fastpath",
-    "gpu",
-    "head",
-    "head_client",
-    "lifecycle",
-    "merging",
-    "security",
-    "server",
-    "session_server",
-    "store",
-    "telemetry",
-    "views",
-)
-"""Packages whose classes keep to these limits."""
+LARGE_CLASSES = {
+    "options.py: SessionOptions": "the options of a session, a field each",
+    "settings.py: NodeSettings": "the settings of nodes, a field each",
+    "runner_host.py: RunnerHost": "it is to be split: a runner's process, and its requests",
+}
+"""Classes that are larger, and why."""
 
 
 def _targets(node: ast.AST) -> list[ast.expr]:
@@ -329,11 +313,10 @@ class One:
     assert _attributes(made) == {"a", "b", "c", "d", "e", "f"}
 
 
-@pytest.mark.parametrize("package", SMALL_CLASSES)
 @pytest.mark.slow
-def test_no_class_is_several_things(package: str) -> None:
+def test_no_class_is_several_things() -> None:
     large = {}
-    for path in (HOMES[0] / package).rglob("*.py"):
+    for path in HOMES[0].rglob("*.py"):
         for made in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(made, ast.ClassDef):
                 methods = sum(
@@ -342,4 +325,4 @@ def test_no_class_is_several_things(package: str) -> None:
                 attributes = len(_attributes(made))
                 if methods > MAX_METHODS or attributes > MAX_ATTRIBUTES:
                     large[f"{path.name}: {made.name}"] = (methods, attributes)
-    assert not large, "methods and attributes of classes that want to be split"
+    assert large.keys() == LARGE_CLASSES.keys(), large
