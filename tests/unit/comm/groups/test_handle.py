@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapwood.comm import values
+from sapwood.comm import plain, values
 from sapwood.comm.groups import events as gev
-from sapwood.comm.groups.handle import Group, GroupOptions
-from sapwood.comm.messages.groups import GroupCall, GroupNumber
+from sapwood.comm.groups.handle import Group, GroupOptions, _rows
+from sapwood.comm.messages.groups import FIELD, GroupCall, GroupNumber
 from sapwood.comm.payload import Payload
 from sapwood.core.errors import ClosedError, ConfigurationError, ProgramError, SapwoodError
 from sapwood.core.request import Request
@@ -174,3 +174,15 @@ def test_mistakes_are_told_before_anything_is_sent() -> None:
     group.close()
     with pytest.raises(ClosedError):
         group.barrier()
+
+
+def test_the_rows_of_a_scatter_have_their_bytes_one_after_the_other() -> None:
+    given = [np.arange(3.0), "x", np.ones((2, 40), np.int16)]
+    body, flat = _rows([4, 7, 9], given)
+    rows: Any = plain.decode(body)
+    assert [rank for rank, *_ in rows] == [4, 7, 9]
+    assert [(start, stop) for *_, start, stop in rows] == [(0, 64), (64, 64), (64, 256)]
+    found = [values.decode(row, flat[start:stop].data)[FIELD] for _, row, start, stop in rows]
+    assert found[1] == "x"
+    np.testing.assert_array_equal(found[0], given[0])
+    np.testing.assert_array_equal(found[2], given[2])
