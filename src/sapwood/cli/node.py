@@ -352,7 +352,7 @@ def _hosts(head: HeadAccess, nodes: str) -> dict[str, int]:
     if away:
         one = there[away[0]]
         raise NodeLostError(
-            f"the node {fold_hosts(away)} cannot be asked",
+            f"not connected to the head: {fold_hosts(away)}",
             where=f"{one.name} is {one.state}" + (f": {one.reason}" if one.reason else ""),
         )
     return {name: there[name].host if name in there else 0 for name in chosen}

@@ -109,8 +109,8 @@ def parse_line(line: str) -> tuple[Invitation, list[str]]:
     token, at, addresses = line.strip().partition("@")
     if not at or not addresses:
         raise ConfigurationError(
-            "this names no address of a head",
-            hint="copy all of what `sapwood up` shows: TOKEN@HOST:PORT",
+            "the join line has no address of a head",
+            hint="copy the whole line that `sapwood up` shows: TOKEN@HOST:PORT",
         )
     return NODES.parse(token), addresses.split(",")
 

@@ -172,7 +172,7 @@ def _write(path: Path, schema: Any, groups: Iterable[Iterable[dict[str, Any]]]) 
     import pyarrow.parquet as pq  # noqa: PLC0415 - as above
 
     if path.exists() and not path.is_file():
-        raise InputError("this is not a file that can be replaced", where=f"--parquet {path}")
+        raise InputError("the path exists and is not a regular file", where=f"--parquet {path}")
     part = path.with_name(f".{path.name}.{os.getpid()}")
     count = 0
     try:

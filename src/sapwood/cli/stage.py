@@ -230,7 +230,7 @@ def head_of(name: str, on: str | None) -> str:
     warn_of(f"--on {on}", f"--cluster {named or name}")
     if kind != "head":
         raise InputError(
-            "only nodes of a head keep files",
+            "only the nodes of a long-lived cluster store files",
             where=f"--on {on}",
             hint="write --cluster NAME instead",
         )

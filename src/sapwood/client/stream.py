@@ -533,7 +533,7 @@ def parameters_body(parameters: dict[str, Any]) -> bytes:
     encoded = values.encode(parameters)
     if encoded.nbytes:
         raise DataValueError(
-            "a parameter of a filter is an array or a long text",
+            "a parameter of a filter cannot be an array or a long text",
             hint="send them in waves, or arrays as lists",
         )
     return encoded.body

@@ -151,7 +151,9 @@ def _handler(
     what = request.what
     if isinstance(what, str):
         if what not in BUILT_IN:
-            raise ConfigurationError(f"agents know no {shown(what)}", hint=suggest(what, BUILT_IN))
+            raise ConfigurationError(
+                f"agents have no handler {shown(what)}", hint=suggest(what, BUILT_IN)
+            )
         return what, b""
     if not callable(what) and not isinstance(what, NativeFunctionRef):
         raise ConfigurationError(

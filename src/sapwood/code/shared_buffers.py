@@ -94,9 +94,9 @@ def _opened(reference: bytes) -> Any:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise DataMissingError(
-            f"a shared array is gone: {error.strerror}",
+            f"a shared array no longer exists: {error.strerror}",
             where=os.fsdecode(path),
-            hint="it is there until the call of joblib.Parallel, or the pool, ends",
+            hint="use it before the call of joblib.Parallel, or the pool, ends",
         ) from error
     try:
         mapped = mmap.mmap(fd, ref.nbytes, prot=mmap.PROT_READ)

@@ -331,7 +331,7 @@ class Staging:
         if away := [name for name in names if not there[name].can_be_asked]:
             one = there[away[0]]
             raise NodeLostError(
-                f"the node {fold_hosts(away)} cannot be asked",
+                f"not connected to the head: {fold_hosts(away)}",
                 where=f"{one.name} is {one.state}" + (f": {one.reason}" if one.reason else ""),
             )
         return {there[name].host: name for name in names}

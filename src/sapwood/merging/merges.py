@@ -207,7 +207,7 @@ class Merges:
         """
         if not 0 <= order.seconds <= LONGEST_SPLIT:
             raise ConfigurationError(
-                f"a split does not wait for {order.seconds:g} s",
+                f"a split cannot wait for {order.seconds:g} s",
                 hint=f"say how many seconds, up to {LONGEST_SPLIT:g}",
             )
         key = self._find(order.session)

@@ -320,7 +320,7 @@ class ControlTree:
             ClosedError: The control tree has no port yet, or no more.
         """
         if self._port is None:
-            raise ClosedError("the head listens nowhere")
+            raise ClosedError("the port of the head is closed")
         return self._port.delegate(tree, take, session=session)
 
     def hand_over(self, protocol: str, take: TakeSocket) -> Callable[[], None]:
@@ -330,7 +330,7 @@ class ControlTree:
             ClosedError: The control tree has no port yet, or no more.
         """
         if self._port is None:
-            raise ClosedError("the head listens nowhere")
+            raise ClosedError("the port of the head is closed")
         return self._port.hand_over(protocol, take)
 
     # --- on the loop of the control tree -------------------------------------------------------

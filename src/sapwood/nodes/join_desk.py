@@ -372,7 +372,9 @@ class JoinDesk:
         if claim.node:
             return self.admitted(request, claim.node)
         if claim.record is None:
-            raise CommunicationError("the former request of this machine is being answered")
+            raise CommunicationError(
+                "the previous request of this machine is still in progress (retry in a few seconds)"
+            )
         record, name = claim.record, request.facts.name
         launched = self._expected.get(record.id, 0)
         asked = mev.JoinAsked(name, slot=record.slot, incarnation=launched)

@@ -72,7 +72,9 @@ def _children(words: Sequence[str], where: str) -> list[int | str]:
         first, last = int(numbers[1]), int(numbers[2] or numbers[1])
         if not 0 < first <= last <= MAX_AGENTS:
             raise ConfigurationError(
-                f"{shown(word)} names no agents", where=where, hint=f"they are 1 to {MAX_AGENTS}"
+                f"{shown(word)} is not a range of agents",
+                where=where,
+                hint=f"agents are numbered from 1 to {MAX_AGENTS}",
             )
         found += range(first, last + 1)
     if not found:
@@ -116,7 +118,7 @@ def _check_junctions(below: Below, where: str) -> None:
                 continue
             at = f"{where}, {name}"
             if child == ROOT_NAME:
-                raise ConfigurationError("the root is below another place", where=at)
+                raise ConfigurationError("the root is below another vertex", where=at)
             if child not in below:
                 raise ConfigurationError(
                     f"junction {shown(child)} has no line",

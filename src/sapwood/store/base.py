@@ -470,7 +470,7 @@ def check_limit(limit: int) -> None:
         InputError: The number is none of 1 to :data:`MAX_PAGE`.
     """
     if not 1 <= limit <= MAX_PAGE:
-        raise InputError(f"a page of {limit} entries", hint=f"a page has 1 to {MAX_PAGE}")
+        raise InputError(f"a page cannot have {limit} entries", hint=f"a page has 1 to {MAX_PAGE}")
 
 
 def check_lease_time(seconds: float) -> None:

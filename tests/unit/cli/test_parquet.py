@@ -194,7 +194,7 @@ def disk_full(_part: object, _schema: object) -> Any:
     ("name", "spoil", "text"),
     [
         ("none/events.parquet", None, "No such file or directory"),
-        (".", None, "not a file that can be replaced"),
+        (".", None, "exists and is not a regular file"),
         ("events.parquet", disk_full, "No space left on device"),
     ],
 )

@@ -105,7 +105,7 @@ class _Trial:
         self._loop.call_soon(look)
         self._loop.run()
         if not condition():
-            raise TimeoutError(f"nothing happens for {TRIAL_TIMEOUT:g} s")
+            raise TimeoutError(f"no data arrived for {TRIAL_TIMEOUT:g} s")
 
 
 def try_transport(name: str, transport: Transport, address: str) -> None:

@@ -235,11 +235,11 @@ class _Master:
                 timeout=FORWARD_TIMEOUT,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise ResourceError(f"ssh forwards nothing: {error}") from error
+            raise ResourceError(f"ssh cannot forward a port: {error}") from error
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
             raise ResourceError(
-                f"ssh forwards nothing: {said or 'its server refuses'}",
+                f"ssh cannot forward a port: {said or 'its server refuses'}",
                 hint="the server's AllowStreamLocalForwarding may forbid it",
             )
         self.forwarded = forwarding

@@ -87,10 +87,10 @@ def test_one_that_works_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        (Mute, "to connect: nothing happens"),
+        (Mute, "to connect: no data arrived"),
         (Refusing, "to connect: no pigeon is at home"),
         (Garbling, "to send there and back: other bytes arrive"),
-        (Endless, "to end a connection: nothing happens"),
+        (Endless, "to end a connection: no data arrived"),
         (Unfinished, "to listen: 'Unfinished' object has no attribute 'listen'"),
     ],
 )
