@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sapwood.code.program import Program, native, parameter
     from sapwood.code.result_memory import empty, zeros
     from sapwood.code.runner.here import here
+    from sapwood.code.stencil import Stencil
     from sapwood.comm.groups.handle import Group
     from sapwood.core.errors import SapwoodError
     from sapwood.data.sources import load
@@ -44,6 +45,7 @@ __all__ = [
     "Run",
     "SapwoodError",
     "Settings",
+    "Stencil",
     "Stream",
     "attach",
     "connect",
@@ -86,6 +88,7 @@ if not TYPE_CHECKING:
             "sapwood.code.program": "Program native parameter",
             "sapwood.code.result_memory": "empty zeros",
             "sapwood.code.runner.here": "here",
+            "sapwood.code.stencil": "Stencil",
             "sapwood.comm.groups.handle": "Group",
             "sapwood.core.errors": "SapwoodError",
             "sapwood.data.sources": "load",

@@ -79,5 +79,5 @@ def _pickle_class(kind: type, bases: tuple[type, ...]) -> bytes:
 
 
 def _modules(bases: tuple[type, ...]) -> list[ModuleType]:
-    names = {base.__module__ for base in bases} - {"__main__"}
+    names = {base.__module__ for base in bases} - {"__main__", "sapwood.code.stencil"}
     return [sys.modules[name] for name in sorted(names) if name in sys.modules]
