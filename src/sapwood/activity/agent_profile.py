@@ -6,6 +6,7 @@ since the wave before. Junctions add them up. An agent of which no wave wants mo
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -164,7 +165,18 @@ def key_of(text: str) -> str:
     if not is_serving(text):
         return STARTS
     main = next((one for one in from_faulthandler(text) if one.main), None)
-    return IDLE if main is None else stack_key(main.frames)
+    return IDLE if main is None or _waits(main.frames) else stack_key(main.frames)
+
+
+def _waits(frames: tuple[FrameInfo, ...]) -> bool:
+    """Whether a runner waits for its agent, in the C loop that calls a program again and again.
+
+    Example:
+        >>> waiting = FrameInfo("recv+0x1f", "/lib/libc.so.6", native=True)
+        >>> _waits((waiting,)), _waits((waiting, FrameInfo("read", "/b.py", 7)))
+        (True, False)
+    """
+    return all(one.native and Path(one.file).name.startswith("libc.so") for one in frames)
 
 
 def stack_key(frames: tuple[FrameInfo, ...]) -> str:
