@@ -72,7 +72,7 @@ class AutoscalePolicy:
         (0, 2)
         >>> quiet = TaskDemand(waiting=0, loads={1: 0, 2: 0, 3: 0, 4: 1})
         >>> policy.step(2.0, quiet).remove, policy.step(62.0, quiet).remove
-        ((), (3, 2))
+        ((), (3, 2, 1))
     """
 
     def __init__(self, bounds: AutoscaleBounds) -> None:
