@@ -51,11 +51,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     return call
 
 
+FILES = {"profile": "file.html"}
+"""Names of files that must have a suffix."""
+
+
 def sample(option: OptionField, folder: Path) -> tuple[Any, list[str]]:
     """Return a value of an option that is not its default, and its words on the command line."""
     word = option.words[0]
     if option.unit == PATH:
-        return folder / "file", [word, str(folder / "file")]
+        file = folder / FILES.get(option.name, "file")
+        return file, [word, str(file)]
     if option.kind is bool:
         return not option.default, [word]
     value = (option.least or 0) + 1 if option.kind is int else TEXTS[option.name]

@@ -127,7 +127,7 @@ def make_waves_fixture(front: Front) -> Iterator[Callable[..., Waves]]:
 
 MakeWaves = Callable[..., Waves]
 
-KINDS = [*REDUCTIONS.keys() - {"histogram", "top", "quantiles", "distinct"}]
+KINDS = [*REDUCTIONS.keys() - {"histogram", "top", "quantiles", "distinct", "tally"}]
 KINDS = [*sorted(KINDS), "histogram:0:9:3", "top:2"]
 
 ITEMS: list[Any] = [
