@@ -176,7 +176,7 @@ class Autoscaling(StaysHere):
         clock: Clock | None = None,
     ) -> None:
         self.bounds = bounds
-        self.problem = ""
+        self.problem: str = ""
         self._cluster = cluster
         self._clock = clock or MonotonicClock()
         self._policy = AutoscalePolicy(bounds)

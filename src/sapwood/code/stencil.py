@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from sapwood.code.native_marker import Native
 from sapwood.code.parameter import parameter
 from sapwood.code.program import Program
+from sapwood.code.reducers import Reducer
 from sapwood.core.errors import DataValueError, ProgramError
 from sapwood.core.shown import shown
 
@@ -58,7 +59,7 @@ class Stencil(Program):
     inputs: ClassVar[Sequence[str]] = ("data",)
     # Rows that are kept are found again after a move only by a return to the last whole grid.
     movable: ClassVar[bool | None] = False
-    reduce = {  # noqa: RUF012 - declared by Program
+    reduce: ClassVar[Mapping[str, Reducer]] = {
         _ROWS: "concat",
         _NUMBERS: "concat",
         _WHOLE: "concat",
