@@ -89,7 +89,7 @@ def test_an_idle_session_ends_by_the_changed_policy_unless_its_creator_has_chose
         assert "follows" not in said
         until(lambda: head.sessions.find("follows").state == "ended")
         assert "no client was attached for 0.1 s" in head.sessions.find("follows").reason
-        assert shown("chosen")["idle.session"] == ("7200.0", "chosen when the session was made")
+        assert shown("chosen")["idle.session"] == ('"2 h"', "chosen when the session was made")
         assert head.sessions.find("chosen").state == "detached"
     finally:
         head.policy.set("idle.session", "", "")

@@ -429,7 +429,7 @@ def test_a_split_waits_for_some_time(
     session = cluster.session
     assert isinstance(session, AttachedSession)
     asked = session.link.ask(session_calls.SPLIT, {"session": merged.id, "seconds": seconds})
-    with pytest.raises(sapwood.errors.ConfigurationError, match="does not wait"):
+    with pytest.raises(sapwood.errors.ConfigurationError, match="cannot wait"):
         asked.result(PATIENCE)
     assert [one.id for one in cluster.merged] == [merged.id]
 

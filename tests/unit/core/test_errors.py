@@ -43,6 +43,7 @@ EXIT_CODES = {
     "NotReadyError": 75,
     "CommunicationError": 6,
     "ProtocolError": 6,
+    "ActorLostError": 6,
     "AgentLostError": 6,
     "ClosedError": 6,
     "NodeLostError": 6,
