@@ -43,7 +43,7 @@ COMMANDS = {
     "program": LazyEntry("sapwood.cli.program:app", "Describe programs.", panel=PROGRAMS),
     "report": LazyEntry(
         "sapwood.cli.report:report",
-        "Write a report of a detached run, as one HTML file.",
+        "Write a report of a detached run, as one HTML file, or as a trace for Perfetto.",
         panel=PROGRAMS,
     ),
     "up": LazyEntry(

@@ -34,7 +34,7 @@ EXAMPLES = {
 
 CHOSEN = {
     "cli/head_process.py": {"PROGRAM"},
-    "cli/options.py": {"NAME", "RUN", "VARIABLE"},
+    "cli/options.py": {"NAME", "RUN", "SESSION", "VARIABLE"},
     "cli/policy.py": {"VALUE"},
     "cli/session_work.py": {"PROGRAM"},
     "code/native_binding.py": {"SOURCE"},
