@@ -178,7 +178,7 @@ def test_tokens_are_for_so_many_machines_and_names(cli: Cli, head: Any) -> None:
 
 
 def test_what_is_no_line_of_a_head_is_refused(own_cli: Cli) -> None:
-    assert "names no address" in own_cli.run("node", "join", "swd1.x", status=2)
+    assert "has no address of a head" in own_cli.run("node", "join", "swd1.x", status=2)
     assert "not a join token" in own_cli.run("node", "join", "x@127.0.0.1:1", status=7)
 
 
