@@ -25,6 +25,8 @@ MODES = ("block", "fiber")
 WORKERS = (1, 2, 4)
 EVERY_TIME = {("clang++", "block", 4), ("g++", "fiber", 2)}
 """Of all combinations those that are built and called in every run of the tests."""
+BOTH = ("test_kernels.py", "test_collection.py")
+"""Files of which both are; of the others clang++ comes at night, as it takes a minute a file."""
 ONCE = ("g++", "fiber", 2)
 """The one for functions of a single thread, which both modes call alike."""
 QUICK = "-O0 -g0"
@@ -35,6 +37,15 @@ each compiler and each mode has an optimiser once, in every run of the tests."""
 
 Build = Callable[..., Path]
 Load = Callable[..., ctypes.CDLL]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave clang++ to the night where the same kernels are built by g++."""
+    for item in items:
+        here = item.path.parent == KERNELS.parent and item.path.name not in BOTH
+        if here and "clang++-block-4" in item.nodeid:
+            item.add_marker(pytest.mark.nightly)
 
 
 @pytest.fixture(scope="session")

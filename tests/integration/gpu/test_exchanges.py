@@ -148,7 +148,8 @@ def compare(folder: Path, seed: str, count: int, compiler: str, flags: str) -> N
     )
 
 
-@pytest.mark.parametrize("compiler", ["g++", pytest.param("clang++", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
 def test_exchanges_agree_with_a_stack_per_thread(compiler: str, tmp_path: Path) -> None:
     if shutil.which(compiler) is None:
         pytest.skip(f"this machine has no {compiler}")

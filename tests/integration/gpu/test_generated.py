@@ -26,7 +26,7 @@ NIGHTLY = 10_000
 """Kernels of a night, each built by each compiler, with and without its optimiser."""
 EACH = 50
 """Kernels of one program."""
-EVERY_TIME = range(0, 2 * EACH, EACH)
+EVERY_TIME = range(0, EACH, EACH)
 """Where the programs begin that are built in every run of the tests."""
 RENAMED = """
 #include <cstdio>

@@ -146,7 +146,8 @@ def test_a_slow_store_delays_a_machine_that_joins_and_no_other(
         store.may_write.set()
     rank = answer.result(PATIENCE).rank
     assert rank in loop.tree
-    again = loop.call(head.control.desk.admit, request, "", "10.0.0.9:7")
+    other = JoinRequest(token.text, make_request()[1], NodeFacts.here("slow"))
+    again = loop.call(head.control.desk.admit, other, "", "10.0.0.9:7")
     with pytest.raises(SecurityError, match="used before"):
         again.result(PATIENCE)
     head.control.remove_node(rank, 0.0)

@@ -143,7 +143,7 @@ def test_a_machine_that_asks_while_its_token_is_being_redeemed_is_put_off() -> N
     made.waiting = []
     request = request_of(made.tokens.create())
     first = made.admit(request)
-    with pytest.raises(CommunicationError, match="is being answered"):
+    with pytest.raises(CommunicationError, match="still in progress"):
         made.admit(request).result(0.0)
     made.waiting.pop()()
     assert first.result(0.0).node == "n7.grove"
